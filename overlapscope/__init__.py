@@ -1,0 +1,82 @@
+"""How much communication hides under compute in a tensor-parallel program, what stays exposed, and why.
+
+::
+
+    import overlapscope as osc
+
+    trace = osc.load("trace.sqlite")     # or rank*.json.gz, or a run directory
+    result = osc.overlap(trace)
+    result.ranks, result.collectives     # DataFrames, integer nanoseconds
+
+The names are imported when first used: ``overlapscope --help`` needs neither pandas nor torch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .analysis.names import tally
+    from .analysis.overlap import Overlap, overlap
+    from .analysis.window import Windows, windows
+    from .classify import Classifier, Collective, Kind
+    from .errors import InputError, OptionError, OverlapscopeError, RulesError, RunError, UserError
+    from .formats import load
+    from .trace import NA, Provenance, Trace
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "Classifier": "classify",
+    "Collective": "classify",
+    "InputError": "errors",
+    "Kind": "classify",
+    "NA": "trace",
+    "OptionError": "errors",
+    "Overlap": "analysis.overlap",
+    "OverlapscopeError": "errors",
+    "Provenance": "trace",
+    "RulesError": "errors",
+    "RunError": "errors",
+    "Trace": "trace",
+    "UserError": "errors",
+    "Windows": "analysis.window",
+    "load": "formats",
+    "overlap": "analysis.overlap",
+    "tally": "analysis.names",
+    "windows": "analysis.window",
+}
+
+__all__ = [
+    "NA",
+    "Classifier",
+    "Collective",
+    "InputError",
+    "Kind",
+    "OptionError",
+    "Overlap",
+    "OverlapscopeError",
+    "Provenance",
+    "RulesError",
+    "RunError",
+    "Trace",
+    "UserError",
+    "Windows",
+    "__version__",
+    "load",
+    "overlap",
+    "tally",
+    "windows",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f".{_HOME[name]}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

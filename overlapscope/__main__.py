@@ -1,0 +1,5 @@
+"""``python -m overlapscope``."""
+
+from .cli import main
+
+main()

@@ -1,0 +1,224 @@
+"""The identity T = compute + exposed communication + exposed memory + idle, per rank and per collective.
+
+All of it is defined in integer nanoseconds on unions of intervals, never on sums of durations: kernels of one
+stream may overlap, and several streams do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from ..classify import Kind
+from ..intervals import Int64, Spans, claim, covered, intersect, measure, subtract, union
+from ..trace import NA, Trace
+from .window import Windows, windows
+
+__all__ = ["COLLECTIVE_COLUMNS", "INSTANCE_COLUMNS", "RANK_COLUMNS", "Overlap", "overlap"]
+
+RANK_COLUMNS: dict[str, str] = {
+    "rank": "int64",
+    "device": "Int64",
+    "pid": "Int64",
+    "window_ns": "int64",
+    "compute_ns": "int64",
+    "gemm_ns": "int64",
+    "attention_ns": "int64",
+    "comm_ns": "int64",
+    "memory_ns": "int64",
+    "overlap_ns": "int64",
+    "gemm_overlap_ns": "int64",
+    "exposed_comm_ns": "int64",
+    "exposed_memory_ns": "int64",
+    "idle_ns": "int64",
+    "overlap_ratio": "Float64",
+    "gemm_overlap_ratio": "Float64",
+    "n_comm": "int64",
+    "n_gemm": "int64",
+    "n_ops": "int64",
+}
+COLLECTIVE_COLUMNS: dict[str, str] = {
+    "rank": "int64",
+    "collective": "object",
+    "count": "int64",
+    "union_ns": "int64",
+    "sum_ns": "int64",
+    "overlap_ns": "int64",
+    "exposed_ns": "int64",
+    "bytes": "Int64",
+}
+INSTANCE_COLUMNS: dict[str, str] = {
+    "rank": "int64",
+    "collective": "object",
+    "name": "object",
+    "lane": "object",
+    "start": "int64",
+    "end": "int64",
+    "duration_ns": "int64",
+    "overlap_ns": "int64",
+    "exposed_ns": "int64",
+    "bytes": "Int64",
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Overlap:
+    """What `overlap` found. Every time is integer ns inside the window; what does not exist is missing.
+
+    Attributes
+    ----------
+    ranks : DataFrame
+        One row a rank. With G, C, M, X the unions of its gemm, compute (gemm, attention and all other
+        kernels), communication and memory ops over all its lanes, clipped to the window of length T:
+        ``compute_ns`` = \\|C\\|, ``gemm_ns`` = \\|G\\|, ``comm_ns`` = \\|M\\|, ``memory_ns`` = \\|X\\|,
+        ``overlap_ns`` = \\|M ∩ C\\|, ``gemm_overlap_ns`` = \\|M ∩ G\\|, ``exposed_comm_ns`` = \\|M \\\\ C\\|,
+        ``exposed_memory_ns`` = \\|X \\\\ (C ∪ M)\\|, ``idle_ns`` = T − \\|C ∪ M ∪ X\\|. The ratios are over
+        \\|M\\| and missing where there is no communication. ``n_...`` count ops that touch the window.
+    collectives : DataFrame
+        One row a rank and collective: count, ``union_ns`` (time at least one runs), ``sum_ns`` (durations
+        added up), ``overlap_ns`` (of the union, under compute), ``exposed_ns``, ``bytes`` where recorded for
+        every instance. ``exposed_ns`` adds up to the rank's ``exposed_comm_ns`` exactly.
+    instances : DataFrame
+        One row a communication op that touches the window: where it ran, for how long inside the window, how
+        much of that under compute, and its ``exposed_ns``. An instant at which several run belongs to the one
+        that started first (same start: the lower lane), so these add up exactly, too.
+    windows : Windows
+        The analysed time of each rank.
+    """
+
+    ranks: pd.DataFrame
+    collectives: pd.DataFrame
+    instances: pd.DataFrame
+    windows: Windows
+
+
+def overlap(trace: Trace, window: str | Windows | None = None) -> Overlap:
+    """Measure how communication and compute share the time of every rank.
+
+    Parameters
+    ----------
+    trace : Trace
+    window : str or Windows, optional
+        "whole", "steps", "START:END" or what `windows` made; see there for the default.
+
+    Raises
+    ------
+    OptionError
+        The window cannot be read or lies outside the trace.
+    """
+    chosen = window if isinstance(window, Windows) else windows(trace, window)
+    rows, instances = [], []
+    for rank, device, pid in trace.ranks[["rank", "device", "pid"]].itertuples(index=False):
+        figures, comm = _of_rank(trace, int(rank), chosen.of_rank[rank])
+        rows.append({"rank": rank, "device": _known(device), "pid": _known(pid), **figures})
+        instances.append(comm)
+    ranks = pd.DataFrame(rows, columns=list(RANK_COLUMNS)).astype(RANK_COLUMNS)
+    table = pd.concat(instances, ignore_index=True).astype(INSTANCE_COLUMNS)
+    return Overlap(ranks, _collectives(trace, chosen, table), table, chosen)
+
+
+def _of_rank(trace: Trace, rank: int, window: Spans) -> tuple[dict[str, int | float | None], pd.DataFrame]:
+    ops = trace.of_rank(rank)
+    start, end = ops["start"].to_numpy(), ops["end"].to_numpy()
+    kind = ops["kind"].cat.codes.to_numpy()
+    code = {k: i for i, k in enumerate(Kind)}
+
+    def spans(*wanted: Kind) -> Spans:
+        mask = np.isin(kind, [code[k] for k in wanted])
+        return intersect(union(start[mask], end[mask]), window)
+
+    G, A, C = spans(Kind.GEMM), spans(Kind.ATTENTION), spans(Kind.GEMM, Kind.ATTENTION, Kind.COMPUTE)
+    M, X = spans(Kind.COMM), spans(Kind.MEMORY)
+    T = measure(window)
+    busy = C | M
+    figures: dict[str, int | float | None] = {
+        "window_ns": T,
+        "compute_ns": measure(C),
+        "gemm_ns": measure(G),
+        "attention_ns": measure(A),
+        "comm_ns": measure(M),
+        "memory_ns": measure(X),
+        "overlap_ns": measure(M & C),
+        "gemm_overlap_ns": measure(M & G),
+        "exposed_comm_ns": measure(M - C),
+        "exposed_memory_ns": measure(X - busy),
+        "idle_ns": T - measure(busy | X),
+    }
+    parts = sum(
+        int(figures[f"{part}_ns"] or 0) for part in ("compute", "exposed_comm", "exposed_memory", "idle")
+    )
+    assert parts == T, f"rank {rank}: the parts add up to {parts} ns, the window is {T} ns"
+    figures["overlap_ratio"] = _ratio(figures["overlap_ns"], figures["comm_ns"])
+    figures["gemm_overlap_ratio"] = _ratio(figures["gemm_overlap_ns"], figures["comm_ns"])
+    inside = _touching(window, start, end)
+    figures["n_comm"] = int(np.count_nonzero(inside & (kind == code[Kind.COMM])))
+    figures["n_gemm"] = int(np.count_nonzero(inside & (kind == code[Kind.GEMM])))
+    figures["n_ops"] = int(np.count_nonzero(inside))
+    comm = _instances(trace, ops[inside & (kind == code[Kind.COMM])], window, C)
+    assert int(comm["exposed_ns"].sum()) == figures["exposed_comm_ns"], (
+        f"rank {rank}: exposed time is not shared out"
+    )
+    return figures, comm
+
+
+def _instances(trace: Trace, comm: pd.DataFrame, window: Spans, compute: Spans) -> pd.DataFrame:
+    start, end, lane = (comm[c].to_numpy() for c in ("start", "end", "lane"))
+    own_start, own_end = claim(start, end, lane)
+    nbytes = comm["bytes"]
+    return pd.DataFrame(
+        {
+            "rank": comm["rank"].astype("int64"),
+            "collective": comm["collective"].astype(object),
+            "name": trace.names["string"].to_numpy()[comm["name"].to_numpy()],
+            "lane": trace.lanes["label"].to_numpy()[lane],
+            "start": start,
+            "end": end,
+            "duration_ns": covered(window, start, end),
+            "overlap_ns": covered(compute, start, end),
+            "exposed_ns": covered(subtract(window, compute), own_start, own_end),
+            "bytes": nbytes.astype("Int64").mask(nbytes == NA),
+        }
+    )
+
+
+def _collectives(trace: Trace, chosen: Windows, instances: pd.DataFrame) -> pd.DataFrame:
+    rows = []
+    for (rank, collective), some in instances.groupby(["rank", "collective"], sort=True):
+        ops = trace.of_rank(int(rank))
+        compute = ops[ops["kind"].isin([Kind.GEMM.value, Kind.ATTENTION.value, Kind.COMPUTE.value])]
+        C = union(compute["start"].to_numpy(), compute["end"].to_numpy())
+        M = intersect(union(some["start"].to_numpy(), some["end"].to_numpy()), chosen.of_rank[int(rank)])
+        rows.append(
+            {
+                "rank": rank,
+                "collective": collective,
+                "count": len(some),
+                "union_ns": measure(M),
+                "sum_ns": int(some["duration_ns"].sum()),
+                "overlap_ns": measure(M & C),
+                "exposed_ns": int(some["exposed_ns"].sum()),
+                # Half-known bytes would make a bandwidth too low: all instances or none.
+                "bytes": None if some["bytes"].isna().any() else int(some["bytes"].sum()),
+            }
+        )
+    return pd.DataFrame(rows, columns=list(COLLECTIVE_COLUMNS)).astype(COLLECTIVE_COLUMNS)
+
+
+def _touching(window: Spans, start: Int64, end: Int64) -> npt.NDArray[np.bool_]:
+    """Ops with a part in the window; an op without length counts where it lies in or at the edge of it."""
+    if not len(window):
+        return np.zeros(len(start), np.bool_)
+    # One more instant on either side takes in an empty op at the very edge.
+    empty = (start == end) & (covered(window, start - 1, end + 1) > 0)
+    return np.asarray((covered(window, start, end) > 0) | empty, np.bool_)
+
+
+def _ratio(part: int | float | None, whole: int | float | None) -> float | None:
+    return None if not whole or part is None else part / whole
+
+
+def _known(value: int) -> int | None:
+    return None if value == NA else int(value)

@@ -1,0 +1,179 @@
+"""Which time is analysed: a whole trace, its steps, or a given piece."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from ..errors import OptionError
+from ..intervals import EMPTY, Spans, outermost, span, union
+from ..trace import NA, Trace
+
+__all__ = ["STEP_PATTERN", "WARMUP_PATTERN", "Windows", "find_steps", "windows"]
+
+STEP_PATTERN = r"(?i)^(?:profilerstep#|(?:step|iteration|iter)[ _#:]?\s?)(\d+)$"
+"""PyTorch's own step ranges, and what people write by hand."""
+
+WARMUP_PATTERN = r"(?i)^warm-?_?up[ _#:]?\s?(?:(?:step|iteration|iter)[ _#:]?\s?)?(\d+)$"
+
+STEP_COLUMNS = ("rank", "name", "start", "end", "warmup")
+
+UNITS_NS = {"": 1, "ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """The analysed time of each rank.
+
+    Attributes
+    ----------
+    mode : str
+        "whole", "steps" or "range".
+    of_rank : mapping of int to Spans
+        The analysed instants of each rank, ns since the trace's origin.
+    steps : tuple of str
+        Names of the steps that are in (mode "steps").
+    left_out : tuple of str
+        Names of the warm-up steps that are not.
+    note : str or None
+        Why it is not the window one would expect.
+    """
+
+    mode: str
+    of_rank: Mapping[int, Spans]
+    steps: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    note: str | None = None
+
+
+def windows(trace: Trace, spec: str | None = None, step_pattern: str | None = None) -> Windows:
+    """Resolve what the user asked for.
+
+    Parameters
+    ----------
+    spec : str, optional
+        "whole": each rank's first op's start to its last op's end. "steps": each step's first op launched
+        inside it to its last, warm-up left out. "START:END", with units ("1.5ms:20ms"; without: ns), counted
+        from the trace's origin, for all ranks alike. Without: "steps" where all ranks have them, else "whole".
+    step_pattern : str, optional
+        Regular expression of the names of step ranges, in place of :data:`STEP_PATTERN`.
+
+    Raises
+    ------
+    OptionError
+        The spec cannot be read, lies outside the trace, or asks for steps where there are none.
+    """
+    if spec is None:
+        return _steps_or_whole(trace, step_pattern)
+    if spec == "whole":
+        return _whole(trace)
+    if spec == "steps":
+        return _steps(trace, step_pattern)
+    return _range(trace, spec)
+
+
+def find_steps(trace: Trace, pattern: str | None = None) -> pd.DataFrame:
+    """The step ranges of every rank: rank, name, start, end (ns), warmup; by rank and start."""
+    try:
+        step = re.compile(pattern or STEP_PATTERN)
+    except re.error as error:
+        raise OptionError(f"is not a regular expression ({error})", "mend it", "--step-pattern") from error
+    ranges = trace.ranges
+    names = list(ranges["name"].cat.categories)
+    roles = ranges["role"].astype(object)
+    is_warmup = (roles == "warmup") | ranges["name"].isin([n for n in names if re.match(WARMUP_PATTERN, n)])
+    is_step = (roles == "step") | ranges["name"].isin([n for n in names if step.search(n)])
+    found = ranges.assign(warmup=is_warmup)[(is_step | is_warmup) & (ranges["end"] != NA)]
+    parts = []
+    for _, mine in found.groupby("rank"):
+        # A step told on two threads, or a step range inside another, is one step.
+        parts.append(mine[outermost(mine["start"].to_numpy(), mine["end"].to_numpy())])
+    steps = pd.concat(parts) if parts else found
+    return steps[list(STEP_COLUMNS)].astype({"name": object}).reset_index(drop=True)
+
+
+def _whole(trace: Trace, note: str | None = None) -> Windows:
+    of_rank = {}
+    for rank in trace.ranks["rank"].tolist():
+        ops = trace.of_rank(rank)
+        of_rank[rank] = span(int(ops["start"].iloc[0]), int(ops["end"].max())) if len(ops) else EMPTY
+    return Windows("whole", of_rank, note=note)
+
+
+def _steps_or_whole(trace: Trace, pattern: str | None) -> Windows:
+    steps = find_steps(trace, pattern)
+    if not len(steps):
+        return _whole(trace)
+    try:
+        return _steps(trace, pattern)
+    except OptionError as error:
+        return _whole(trace, f"step ranges were found, but {error.what}; the whole trace is analysed")
+
+
+def _steps(trace: Trace, pattern: str | None) -> Windows:
+    steps = find_steps(trace, pattern)
+    kept = steps[~steps["warmup"]]
+    if not len(kept):
+        raise OptionError(
+            "the trace has no step ranges" if not len(steps) else "all its steps are warm-up",
+            "use --window whole, or name them with --step-pattern",
+            "--window steps",
+        )
+    of_rank = {
+        rank: _step_windows(trace.of_rank(rank), kept[kept["rank"] == rank])
+        for rank in trace.ranks["rank"].tolist()
+    }
+    without = [rank for rank, window in of_rank.items() if not len(window)]
+    if without:
+        some = ", ".join(map(str, without[:8])) + (", ..." if len(without) > 8 else "")
+        raise OptionError(
+            f"no op was launched inside a step on rank {some}", "use --window whole", "--window steps"
+        )
+    return Windows(
+        "steps",
+        of_rank,
+        steps=tuple(dict.fromkeys(kept["name"])),
+        left_out=tuple(dict.fromkeys(steps.loc[steps["warmup"], "name"])),
+    )
+
+
+def _step_windows(ops: pd.DataFrame, steps: pd.DataFrame) -> Spans:
+    """From the first op launched inside each step to the last one's end; an op without a launch counts by its start."""
+    start, end, launch = (ops[c].to_numpy() for c in ("start", "end", "launch"))
+    launch = np.where(launch == NA, start, launch)
+    order = np.argsort(launch, kind="stable")
+    first = np.searchsorted(launch[order], steps["start"].to_numpy())
+    last = np.searchsorted(launch[order], steps["end"].to_numpy())
+    inside = [order[a:b] for a, b in zip(first, last, strict=True) if b > a]
+    starts = np.array([start[i].min() for i in inside], np.int64)
+    ends = np.array([end[i].max() for i in inside], np.int64)
+    return union(starts, ends)
+
+
+def _range(trace: Trace, spec: str) -> Windows:
+    number = r"(-?\d+(?:\.\d+)?)\s*(ns|us|µs|ms|s|)"
+    match = re.fullmatch(rf"\s*{number}\s*:\s*{number}\s*", spec)
+    if match is None:
+        raise OptionError(
+            f"cannot read {spec!r}", "give whole, steps, or START:END such as 1.5ms:20ms", "--window"
+        )
+    start, end = (_nanoseconds(match[i], match[i + 1]) for i in (1, 3))
+    first, last = trace.span
+    told = f"the trace's ops run from {first / 1e6:.6g} ms to {last / 1e6:.6g} ms"
+    if end <= start:
+        raise OptionError(f"{spec} ends before it starts", told, "--window")
+    if end <= first or start >= last:
+        raise OptionError(f"{spec} lies outside the trace", told, "--window")
+    window = span(start, end)
+    return Windows("range", dict.fromkeys(trace.ranks["rank"].tolist(), window))
+
+
+def _nanoseconds(number: str, unit: str) -> int:
+    whole, _, fraction = number.partition(".")
+    scale = UNITS_NS[unit]
+    sign = -1 if whole.startswith("-") else 1
+    return int(whole) * scale + sign * (int(fraction) * scale // 10 ** len(fraction) if fraction else 0)

@@ -1,0 +1,110 @@
+"""The command line: it parses, calls, writes. One file a command; errors become one line and an exit code here.
+
+No command's heavy imports happen before it runs: ``--help`` and ``--version`` need neither pandas nor torch.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import typer
+
+from .. import __version__
+from ..errors import OverlapscopeError, RunError
+from .convert import convert
+from .kernels import kernels
+from .report import report
+from .run import run
+
+__all__ = ["app", "main"]
+
+# What the parser raises on a wrong call. typer brings its own copy of click from 0.29 on, the plain one before;
+# the class it does export leads to both.
+ParserError: type[Exception] = typer.BadParameter.__mro__[2]
+
+app = typer.Typer(
+    name="overlapscope",
+    help=(__doc__ or "") and "How much communication hides under compute, what stays exposed, and why.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"overlapscope {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: bool = typer.Option(
+        False, "--version", callback=_version, is_eager=True, help="Show the version."
+    ),
+) -> None:
+    pass
+
+
+app.command("run")(run)
+app.command("report")(report)
+app.command("convert")(convert)
+app.command("kernels")(kernels)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Entry point. Exits 0, 1 for work that failed, 2 for a mistake of the user's, 130 on Ctrl-C."""
+    sys.exit(_run(sys.argv[1:] if arguments is None else arguments))
+
+
+def _run(arguments: list[str]) -> int:
+    try:
+        code = app(arguments, standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except (typer.Abort, KeyboardInterrupt):
+        return _say("interrupted", 130)
+    except OverlapscopeError as error:
+        code = _say(str(error), error.exit_code)
+        if isinstance(error, RunError) and error.detail:
+            print(error.detail.rstrip(), file=sys.stderr)
+        return code
+    except BrokenPipeError:
+        # The reader went away (head, less); point stdout elsewhere so that the exit flush stays silent.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except MemoryError:
+        return _say("out of memory: the trace is larger than this machine holds", 1)
+    except ParserError as error:
+        return _wrong_call(error)
+    except Exception as error:
+        if os.environ.get("OVERLAPSCOPE_DEBUG"):
+            raise
+        return _say(
+            f"a defect in overlapscope ({type(error).__name__}: {error}); "
+            "please report it with the output under OVERLAPSCOPE_DEBUG=1",
+            1,
+        )
+
+
+def _wrong_call(error: Exception) -> int:
+    """A call that the parser refused: one line, and where the options are told."""
+    context = getattr(error, "ctx", None)
+    if type(error).__name__ == "NoArgsIsHelpError":
+        # Making the error has printed the help where rich does it; plain click hands it over as the message.
+        text = str(getattr(error, "message", ""))
+        if text.strip():
+            print(text)
+        return 2
+    message = error.format_message() if hasattr(error, "format_message") else str(error)
+    command = context.command_path if context is not None else "overlapscope"
+    return _say(f"{message.rstrip('.')}; see {command} --help", 2)
+
+
+def _say(message: str, code: int) -> int:
+    from ..report.words import escape
+
+    print(f"overlapscope: {escape(' '.join(message.split()))}", file=sys.stderr)
+    return code

@@ -1,0 +1,97 @@
+"""``overlapscope report``: read traces, measure, show."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+from .options import Force, Output, Paths, Rules, classifier, progress
+
+if TYPE_CHECKING:
+    from ..report.document import Document
+
+__all__ = ["Format", "report", "show"]
+
+
+class Format(str, Enum):
+    TEXT = "text"
+    JSON = "json"
+    CSV = "csv"
+    MD = "md"
+
+
+def report(
+    paths: Paths,
+    format: Annotated[Format, typer.Option("--format", help="How to lay the report out.")] = Format.TEXT,
+    output: Output = None,
+    window: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            metavar="whole|steps|START:END",
+            help="What to analyse; START:END takes units (1.5ms:20ms). Default: steps if there are any, else whole.",
+        ),
+    ] = None,
+    rank: Annotated[
+        Optional[list[int]],  # noqa: UP045
+        typer.Option("--rank", metavar="N", help="Only this rank; may be repeated."),
+    ] = None,
+    step_pattern: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            metavar="REGEX", help="Names of your step ranges; default: ProfilerStep#N, step N, iteration N."
+        ),
+    ] = None,
+    rules: Rules = None,
+    force: Force = False,
+) -> None:
+    """Show how much communication hid under compute, rank by rank, exact to the nanosecond."""
+    from .. import formats
+    from ..report import document
+
+    with progress() as tell:
+        trace = formats.load(paths, classifier=classifier(rules), progress=tell)
+        tell("measuring")
+        built = document.build(trace, window=window, ranks=rank, step_pattern=step_pattern)
+    _write(built, format, output, force)
+
+
+def show(path: Path) -> None:
+    """Print the report of a trace or run directory as text."""
+    from .. import formats
+    from ..report import document
+
+    _write(document.build(formats.load(path)), Format.TEXT, None, False)
+
+
+def _write(built: Document, format: Format, output: Path | None, force: bool) -> None:
+    from ..files import write_text
+
+    if output is not None:
+        write_text(output, _laid_out(built, format, colour=False), force=force)
+        return
+    colour = sys.stdout.isatty() and format is Format.TEXT and not _no_colour()
+    sys.stdout.write(_laid_out(built, format, colour=colour))
+
+
+def _no_colour() -> bool:
+    import os
+
+    return bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
+
+
+def _laid_out(built: Document, format: Format, *, colour: bool) -> str:
+    from ..report import export, text
+
+    if format is Format.JSON:
+        return export.json_text(built) + "\n"
+    if format is Format.CSV:
+        return export.csv(built)
+    if format is Format.MD:
+        return export.markdown(built)
+    columns = shutil.get_terminal_size((text.WIDTH, 24)).columns if colour else text.WIDTH
+    return text.render(built, colour=colour, width=min(columns, text.WIDTH))

@@ -1,0 +1,99 @@
+"""The one tree of errors.
+
+::
+
+    OverlapscopeError                 exit code 1: work that failed
+    ├── UserError                     exit code 2: a mistake the user can mend
+    │   ├── InputError                a file that cannot be read as the trace it should be
+    │   │   └── NotATraceError        a file of another kind; found in a folder, it is passed over and counted
+    │   ├── OptionError               an option, or options together, that make no sense
+    │   └── RulesError                a rules file that cannot be used
+    └── RunError                      a run that was asked for rightly and failed
+
+A message is one line: what it is about (file, option, rank), what is wrong, and what to do. The command
+line prints it and exits with the class's code; nothing else decides exit codes.
+"""
+
+from __future__ import annotations
+
+import os
+
+__all__ = [
+    "InputError",
+    "NotATraceError",
+    "OptionError",
+    "OverlapscopeError",
+    "RulesError",
+    "RunError",
+    "UserError",
+]
+
+
+class OverlapscopeError(Exception):
+    """Base of every error this project raises on purpose.
+
+    Parameters
+    ----------
+    what : str
+        What is wrong, without a full stop.
+    remedy : str, optional
+        What to do about it.
+    about : path or str, optional
+        What it is about: the file, the option or the rank. It opens the message.
+    """
+
+    exit_code = 1
+
+    def __init__(
+        self, what: str, remedy: str | None = None, about: str | os.PathLike[str] | None = None
+    ) -> None:
+        self.what = what
+        self.remedy = remedy
+        self.about = None if about is None else os.fspath(about)
+        super().__init__(self._message())
+
+    def _message(self) -> str:
+        head = f"{self.about}: " if self.about is not None else ""
+        tail = f"; {self.remedy}" if self.remedy else ""
+        return f"{head}{self.what}{tail}"
+
+
+class UserError(OverlapscopeError):
+    """A mistake the user can mend."""
+
+    exit_code = 2
+
+
+class InputError(UserError):
+    """A file that cannot be read as the trace it should be."""
+
+
+class NotATraceError(InputError):
+    """A file of another kind; found in a folder, it is passed over and counted."""
+
+
+class OptionError(UserError):
+    """An option, or options together, that make no sense."""
+
+
+class RulesError(UserError):
+    """A rules file that cannot be used."""
+
+
+class RunError(OverlapscopeError):
+    """A run that was asked for rightly and failed.
+
+    ``detail`` holds what the failing part itself said (a rank's traceback, nsys's own message); it is shown
+    under the one line, because it is the user's program speaking, not ours.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        remedy: str | None = None,
+        about: str | os.PathLike[str] | None = None,
+        *,
+        detail: str | None = None,
+    ) -> None:
+        self.detail = detail
+        super().__init__(what, remedy, about)

@@ -1,0 +1,51 @@
+"""Writing files so that a reader never sees half of one, and nothing is overwritten unasked."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from .errors import OptionError, OverlapscopeError
+
+__all__ = ["replacing", "write_text"]
+
+
+@contextmanager
+def replacing(path: Path, *, force: bool = False) -> Iterator[Path]:
+    """A path beside `path` to write to; renamed to it when all went well, removed when not.
+
+    Raises
+    ------
+    OptionError
+        `path` exists and `force` is not set, is a folder, or its folder does not exist or is not writable.
+    OverlapscopeError
+        Writing failed half-way, as on a full disk.
+    """
+    if path.is_dir():
+        raise OptionError("is a folder", "name a file", path)
+    if path.exists() and not path.is_file():  # /dev/stdout and its like: nothing to replace
+        yield path
+        return
+    if path.exists() and not force:
+        raise OptionError("exists already", "choose another name or pass --force to replace it", path)
+    if not path.parent.is_dir():
+        raise OptionError("cannot be written: its folder does not exist", "create the folder first", path)
+    if not os.access(path.parent, os.W_OK):
+        raise OptionError("cannot be written: permission denied", "choose another place", path)
+    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        yield beside
+        os.replace(beside, path)
+    except OSError as error:
+        raise OverlapscopeError(f"cannot be written ({error.strerror or error})", None, path) from error
+    finally:
+        with suppress(OSError):
+            beside.unlink()
+
+
+def write_text(path: Path, text: str, *, force: bool = False) -> None:
+    """Write a whole text file, UTF-8."""
+    with replacing(path, force=force) as beside:
+        beside.write_text(text, encoding="utf-8")

@@ -1,0 +1,184 @@
+"""An open nsys export: what it holds, bulk reads of it, and the refusal of what is none."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+import adbc_driver_manager
+import adbc_driver_sqlite.dbapi as adbc
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+
+from ...errors import InputError, NotATraceError
+from ...intervals import Int64
+from ...trace import NA
+from .schema import (
+    GRAPH_TABLE,
+    KERNEL_TABLE,
+    MEMCPY_TABLE,
+    MEMSET_TABLE,
+    METADATA_TABLES,
+    NVTX_TABLE,
+    RUNTIME_TABLE,
+)
+
+__all__ = ["HOW_TO_TRACE_GRAPHS", "Export", "codes_of", "integers_of", "no_ops"]
+
+# Rows a batch: large enough that the call costs nothing, small enough (a few MB) to stay out of the peak.
+BATCH_ROWS = 65_536
+
+HOW_TO_TRACE_GRAPHS = "capture with nsys profile --cuda-graph-trace=node"
+
+
+class Export:
+    """An open export: its tables and columns, and bulk reads of them."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        _check_size(path)
+        self.uri = f"file:{quote(str(path.resolve()))}?mode=ro"
+        try:
+            # A second is long for a reader of a finished file: a lock that lasts is a writer at work.
+            self.db = sqlite3.connect(self.uri, uri=True, timeout=1)
+            tables = [
+                r[0]
+                for r in self.db.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")
+            ]
+            self.columns = {
+                t: [r[1] for r in self.db.execute(f"SELECT * FROM pragma_table_info({_literal(t)})")]
+                for t in tables
+            }
+        except sqlite3.Error as error:
+            raise self.failed(error) from error
+
+    def __enter__(self) -> Export:
+        _check_tables(self)
+        try:
+            self.bulk = adbc.connect(self.uri)
+        except adbc_driver_manager.Error as error:
+            self.db.close()
+            raise self.failed(error) from error
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bulk.close()
+        self.db.close()
+
+    def failed(self, error: Exception) -> InputError:
+        text = str(error)
+        if "locked" in text or "busy" in text:
+            return InputError(
+                "is locked by another process", "wait until the export is written, then try again", self.path
+            )
+        if "malformed" in text or "not a database" in text or "disk I/O" in text:
+            return InputError(
+                f"is damaged ({text})", "export it again with nsys export --type sqlite", self.path
+            )
+        return InputError(f"cannot be read ({text})", "check that it is a finished nsys export", self.path)
+
+    def has(self, table: str, *columns: str) -> bool:
+        return table in self.columns and all(c in self.columns[table] for c in columns)
+
+    def rows(self, sql: str) -> list[tuple]:  # type: ignore[type-arg]
+        try:
+            return self.db.execute(sql).fetchall()
+        except sqlite3.Error as error:
+            raise self.failed(error) from error
+
+    def count(self, table: str) -> int:
+        return int(self.rows(f"SELECT count(*) FROM {table}")[0][0]) if table in self.columns else 0
+
+    def column(self, table: str, name: str, default: int | str = NA) -> str:
+        """SQL for a column; the default where the file has no such column or no value in it."""
+        value = f"'{default}'" if isinstance(default, str) else str(default)
+        return f"COALESCE({name}, {value})" if self.has(table, name) else value
+
+    def batches(self, sql: str) -> Iterator[pa.RecordBatch]:
+        try:
+            with self.bulk.cursor() as cursor:
+                cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": str(BATCH_ROWS)})
+                cursor.execute(sql)
+                yield from cursor.fetch_record_batch()
+        except (adbc_driver_manager.Error, pa.ArrowException, OSError) as error:
+            raise self.failed(error) from error
+
+    def integers(self, sql: str) -> list[Int64]:
+        """The integer columns of a query, whole."""
+        parts = [[integers_of(c) for c in batch.columns] for batch in self.batches(sql)]
+        return [np.concatenate(c) for c in zip(*parts, strict=True)] if parts else []
+
+
+def _check_size(path: Path) -> None:
+    """A truncated file says itself how long it should be: page size at byte 16, page count at byte 28."""
+    with path.open("rb") as file:
+        header = file.read(100)
+    size = path.stat().st_size
+    if len(header) < 100:
+        raise InputError(f"is cut off after {size} bytes", "export or copy it again", path)
+    page = int.from_bytes(header[16:18], "big")
+    page = 65_536 if page == 1 else page
+    # The page count is valid only where the change counter agrees with the version that wrote it.
+    pages = int.from_bytes(header[28:32], "big") if header[24:28] == header[92:96] else 0
+    if size < page * pages:
+        raise InputError(
+            f"is cut off: it holds {size:,} of {page * pages:,} bytes", "export or copy it again", path
+        )
+
+
+def _check_tables(export: Export) -> None:
+    known = [KERNEL_TABLE, MEMCPY_TABLE, MEMSET_TABLE, GRAPH_TABLE, NVTX_TABLE, RUNTIME_TABLE]
+    if not export.columns:
+        raise InputError("is an empty SQLite file", "export the report again", export.path)
+    if not any(t in export.columns for t in (*METADATA_TABLES, *known)):
+        some = ", ".join(sorted(export.columns)[:3])
+        raise NotATraceError(
+            f"is SQLite, but not an nsys export (it has no kernel table; it holds {some})",
+            "make one with nsys export --type sqlite REPORT.nsys-rep",
+            export.path,
+        )
+
+
+def no_ops(export: Export) -> InputError:
+    """Why an export without ops cannot be analysed."""
+    if export.count(GRAPH_TABLE):
+        return InputError(
+            "holds only CUDA graphs traced as a whole, their kernels are unknown",
+            HOW_TO_TRACE_GRAPHS,
+            export.path,
+        )
+    if KERNEL_TABLE in export.columns:
+        return InputError(
+            "holds no ops: its kernel and copy tables are empty",
+            "capture with nsys profile --trace=cuda,nvtx",
+            export.path,
+        )
+    return InputError(
+        "is an nsys export without a kernel table: CUDA was not traced, or the export was interrupted",
+        "capture with --trace=cuda,nvtx and export again",
+        export.path,
+    )
+
+
+def integers_of(column: pa.Array) -> Int64:
+    """An Arrow column as int64, NA where it is null."""
+    if column.null_count:
+        column = column.fill_null(NA)
+    values = column.to_numpy(zero_copy_only=False)
+    return np.asarray(values, np.int64)
+
+
+def codes_of(keys: Int64, code_of: Callable[[int], int]) -> npt.NDArray[np.int32]:
+    """Codes of keys; only the distinct ones pass through Python."""
+    which, distinct = pd.factorize(keys)
+    codes = np.array([code_of(int(key)) for key in distinct], np.int32)
+    coded: npt.NDArray[np.int32] = codes[which]
+    return coded
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

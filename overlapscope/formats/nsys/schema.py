@@ -1,0 +1,65 @@
+"""The nsys export schema: names of tables and the numbers in them, for reading and writing alike."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+KERNEL_TABLE = "CUPTI_ACTIVITY_KIND_KERNEL"
+MEMCPY_TABLE = "CUPTI_ACTIVITY_KIND_MEMCPY"
+MEMSET_TABLE = "CUPTI_ACTIVITY_KIND_MEMSET"
+GRAPH_TABLE = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
+RUNTIME_TABLE = "CUPTI_ACTIVITY_KIND_RUNTIME"
+NVTX_TABLE = "NVTX_EVENTS"
+OVERHEAD_TABLES = ("PROFILER_OVERHEAD", "CUPTI_ACTIVITY_KIND_OVERHEAD")
+METADATA_TABLES = ("EXPORT_META_DATA", "META_DATA_EXPORT", "META_DATA_CAPTURE")
+
+EXTRA_TABLE = "OVERLAPSCOPE_OPS"
+"""Our own table beside nsys's: (globalPid, id, collective, bytes, groupSize); id is the correlation id of a kernel
+or the rangeId of a host op. It keeps what PyTorch records with a collective and nsys has no column for."""
+
+PROVENANCE_KEY = "OVERLAPSCOPE_PROVENANCE"
+"""In META_DATA_EXPORT of a file we wrote: JSON of where its content came from."""
+
+# NVTX_EVENTS.eventType
+EVENT_CATEGORY = 33
+EVENT_MARK = 34
+EVENT_PUSH_POP = 59
+EVENT_START_END = 60
+EVENT_DOMAIN = 75
+
+# The marker convention as it stands in NVTX_EVENTS (see overlapscope.markers): the category is the role.
+MARKER_DOMAIN = "overlapscope"
+OP_ROLE = "op"
+RANK_ROLE = "rank"
+
+# CUPTI's copyKind: H host, D device, A array, P peer.
+COPY_KINDS = {"Unknown": 0, "HtoD": 1, "DtoH": 2, "HtoA": 3, "AtoH": 4, "AtoA": 5, "AtoD": 6, "DtoA": 7}
+COPY_KINDS |= {"DtoD": 8, "HtoH": 9, "PtoP": 10}
+
+HOST_DEVICE = 0xFFFFFF
+"""In the low bits of a unit's key: no device, the process's own threads."""
+
+Ids = TypeVar("Ids", int, npt.NDArray[np.int64])
+
+
+def process_of(global_id: Ids) -> Ids:
+    """The process of a globalTid or globalPid (hardware 8 bits, VM 8, pid 24, tid 24), machine included."""
+    return global_id >> 24
+
+
+def pid_of(global_id: int) -> int:
+    """The operating system's number of that process."""
+    return (global_id >> 24) & 0xFFFFFF
+
+
+def thread_of(global_tid: Ids) -> Ids:
+    """The operating system's number of a thread."""
+    return global_tid & 0xFFFFFF
+
+
+def global_pid(pid: int, machine: int = 0) -> int:
+    """The globalPid of a process; VM 1 is what nsys writes where there is no VM."""
+    return (machine << 56) | (1 << 48) | ((pid & 0xFFFFFF) << 24)

@@ -1,0 +1,328 @@
+"""Writing a `Trace` in the nsys schema, so that one reader, and any other nsys tool, reads every capture."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import sqlite_utils
+
+from ... import __version__
+from ...classify import Kind
+from ...files import replacing
+from ...trace import NA, Trace
+from ..raw import MEMSET_NAME, copy_name
+from .schema import (
+    COPY_KINDS,
+    EVENT_CATEGORY,
+    EVENT_DOMAIN,
+    EVENT_MARK,
+    EVENT_PUSH_POP,
+    EXTRA_TABLE,
+    KERNEL_TABLE,
+    MARKER_DOMAIN,
+    MEMCPY_TABLE,
+    MEMSET_TABLE,
+    NVTX_TABLE,
+    OP_ROLE,
+    PROVENANCE_KEY,
+    RANK_ROLE,
+    RUNTIME_TABLE,
+    global_pid,
+)
+
+__all__ = ["write"]
+
+SCHEMA_VERSION = "3.25.0"
+"""The nsys schema whose column names are used."""
+
+COPY_KIND_OF_NAME = {copy_name(kind): number for kind, number in COPY_KINDS.items()}
+
+TABLES: dict[str, dict[str, type]] = {
+    "StringIds": {"id": int, "value": str},
+    "META_DATA_EXPORT": {"name": str, "value": str},
+    "TARGET_INFO_SESSION_START_TIME": {"utcEpochNs": int, "utcTime": str, "localTime": str},
+    "TARGET_INFO_GPU": {"vmId": int, "id": int, "name": str, "cuDevice": int},
+    "TARGET_INFO_CUDA_DEVICE": {"gpuId": int, "cudaId": int, "pid": int},
+    "PROCESSES": {"globalPid": int, "pid": int, "name": str},
+    KERNEL_TABLE: dict.fromkeys(
+        (
+            "start",
+            "end",
+            "deviceId",
+            "contextId",
+            "streamId",
+            "correlationId",
+            "globalPid",
+            "demangledName",
+            "shortName",
+        ),
+        int,
+    ),
+    MEMCPY_TABLE: dict.fromkeys(
+        (
+            "start",
+            "end",
+            "deviceId",
+            "contextId",
+            "streamId",
+            "correlationId",
+            "globalPid",
+            "bytes",
+            "copyKind",
+        ),
+        int,
+    ),
+    MEMSET_TABLE: dict.fromkeys(
+        ("start", "end", "deviceId", "contextId", "streamId", "correlationId", "globalPid", "value", "bytes"),
+        int,
+    ),
+    RUNTIME_TABLE: dict.fromkeys(
+        ("start", "end", "eventClass", "globalTid", "correlationId", "nameId", "returnValue"), int
+    ),
+    NVTX_TABLE: {
+        **dict.fromkeys(("start", "end", "eventType", "rangeId", "category", "color"), int),
+        "text": str,
+        **dict.fromkeys(
+            ("globalTid", "endGlobalTid", "textId", "domainId", "uint64Value", "int64Value"), int
+        ),
+    },
+    EXTRA_TABLE: {"globalPid": int, "id": int, "collective": str, "bytes": int, "groupSize": int},
+}
+
+
+def write(trace: Trace, path: Path, *, force: bool = False) -> None:
+    """Write all ranks to one SQLite file.
+
+    Reading it back gives the same ops, ranges, ranks and figures, to the nanosecond. A launch is written as
+    a runtime call without length, since only its start is kept.
+
+    Raises
+    ------
+    OptionError
+        The file exists and `force` is not set, or cannot be written.
+    """
+    with replacing(path, force=force) as beside:
+        beside.unlink(missing_ok=True)
+        database = sqlite_utils.Database(beside)
+        try:
+            writer = _Writer(trace)
+            rows = writer.tables()
+            for table, columns in TABLES.items():
+                if table not in rows:
+                    continue
+                database.table(table).create(columns, pk="id" if table == "StringIds" else None)
+                marks = ",".join("?" * len(columns))
+                with database.conn:
+                    database.conn.executemany(f"INSERT INTO {table} VALUES ({marks})", rows[table])
+        finally:
+            database.close()
+
+
+class _Writer:
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self.strings: dict[str, int] = {}
+        self.process = _processes(trace.ranks)  # globalPid by rank
+
+    def string(self, text: str) -> int:
+        return self.strings.setdefault(text, len(self.strings) + 1)
+
+    def tables(self) -> dict[str, list[tuple]]:  # type: ignore[type-arg]
+        gpu = self.trace.provenance.lanes == "gpu"
+        rows = self._activities() if gpu else {}
+        rows[NVTX_TABLE] = self._nvtx(host_ops=not gpu)
+        rows[EXTRA_TABLE] = self._extras()
+        rows |= self._targets()
+        rows["StringIds"] = [(number, text) for text, number in self.strings.items()]
+        # Empty tables are not made, as nsys does; readers count on StringIds.
+        return {table: content for table, content in rows.items() if content or table == "StringIds"}
+
+    def _ops(self) -> pd.DataFrame:
+        """Ops with what every table needs: an id that is unique in the file, and plain Python integers."""
+        ops, lanes = self.trace.ops, self.trace.lanes
+        lane = ops["lane"].to_numpy()
+        return ops.assign(
+            id=np.arange(1, len(ops) + 1),
+            device=lanes["device"].to_numpy()[lane],
+            stream=lanes["stream"].to_numpy()[lane],
+            pid=ops["rank"].map(self.process),
+            string=self.trace.names["string"].to_numpy()[ops["name"].to_numpy()],
+        )
+
+    def _activities(self) -> dict[str, list[tuple]]:  # type: ignore[type-arg]
+        ops = self._ops()
+        copy = ops["string"].map(COPY_KIND_OF_NAME)
+        is_set = ops["string"] == MEMSET_NAME
+        common = ["start", "end", "device", "context", "stream", "id", "pid"]
+        ops = ops.assign(context=1, zero=0, kind_number=copy.fillna(0).astype("int64"))
+        ops["nbytes"] = ops["bytes"].where(ops["bytes"] != NA, 0)
+        kernels = ops[copy.isna() & ~is_set]
+        names = self.trace.names
+        demangled = np.array([self.string(s) for s in names["string"]], np.int64)
+        short = np.array(
+            [self.string(s if h is None else h) for s, h in zip(names["string"], names["short"], strict=True)]
+        )
+        code = kernels["name"].to_numpy()
+        launched = ops[ops["launch"] != NA]
+        return {
+            KERNEL_TABLE: _rows(
+                kernels.assign(demangled=demangled[code], short=short[code]), [*common, "demangled", "short"]
+            ),
+            MEMCPY_TABLE: _rows(ops[copy.notna()], [*common, "nbytes", "kind_number"]),
+            MEMSET_TABLE: _rows(ops[is_set], [*common, "zero", "nbytes"]),
+            RUNTIME_TABLE: self._calls(launched),
+        }
+
+    def _calls(self, launched: pd.DataFrame) -> list[tuple]:  # type: ignore[type-arg]
+        name = self.string("(launch)")
+        thread = launched["thread"].where(launched["thread"] != NA, 0) & 0xFFFFFF
+        calls = launched.assign(event_class=0, tid=launched["pid"] | thread, call=name, result=0)
+        return _rows(calls, ["launch", "launch", "event_class", "tid", "id", "call", "result"])
+
+    def _nvtx(self, *, host_ops: bool) -> list[tuple]:  # type: ignore[type-arg]
+        """Domains, roles and ranks first, then the ranges and, on a CPU run, the ops themselves."""
+        rows: list[tuple] = []  # type: ignore[type-arg]
+        ids = _DomainIds()
+        ranges = self.trace.ranges
+        for start, end, rank, thread, name, domain, role in ranges.itertuples(index=False):
+            process = self.process[rank]
+            number, category = ids.of(process, domain, role)
+            tid = process | (max(thread, 0) & 0xFFFFFF)
+            rows.append(
+                _event(start, None if end == NA else end, EVENT_PUSH_POP, name, tid, number, category)
+            )
+        if host_ops:
+            ops = self._ops()
+            for op in ops.itertuples(index=False):
+                number, category = ids.of(op.pid, MARKER_DOMAIN, OP_ROLE)
+                payload = None if op.bytes == NA else int(op.bytes)
+                tid = op.pid | (int(op.stream) & 0xFFFFFF)
+                rows.append(
+                    _event(
+                        op.start,
+                        op.end,
+                        EVENT_PUSH_POP,
+                        op.string,
+                        tid,
+                        number,
+                        category,
+                        int(op.id),
+                        payload,
+                    )
+                )
+        for rank, process in self.process.items():
+            number, category = ids.of(process, MARKER_DOMAIN, RANK_ROLE)
+            text = f"rank {rank} of {self.trace.provenance.world_size or len(self.process)}"
+            rows.append(_event(0, None, EVENT_MARK, text, process, number, category))
+        return [*ids.rows(), *rows]
+
+    def _extras(self) -> list[tuple]:  # type: ignore[type-arg]
+        ops = self._ops()
+        comm = ops[(ops["kind"] == Kind.COMM.value) & ~ops["string"].isin(COPY_KIND_OF_NAME)]
+        return [
+            (
+                op.pid,
+                op.id,
+                op.collective,
+                None if op.bytes == NA else op.bytes,
+                None if op.group < 0 else op.group,
+            )
+            for op in comm.itertuples(index=False)
+        ]
+
+    def _targets(self) -> dict[str, list[tuple]]:  # type: ignore[type-arg]
+        ranks, provenance = self.trace.ranks, self.trace.provenance
+        gpus, devices, processes = [], [], {}
+        for at, (rank, device, pid, gpu) in enumerate(
+            zip(ranks["rank"], ranks["device"], ranks["pid"], ranks["gpu"], strict=True)
+        ):
+            processes[self.process[rank]] = (
+                self.process[rank],
+                None if pid == NA else int(pid),
+                f"rank {rank}",
+            )
+            if gpu is not None:
+                gpus.append((0, at, gpu, int(device)))
+                devices.append((at, int(device), (self.process[rank] >> 24) & 0xFFFFFF))
+        told = {
+            "tool": "; ".join(dict.fromkeys(s.tool for s in provenance.sources)),
+            "ranks_from": provenance.ranks_from,
+            "link": provenance.link,
+            "dropped": [asdict(d) for d in provenance.dropped],
+            "warnings": list(provenance.warnings),
+        }
+        meta = [
+            ("EXPORT_PRODUCT_NAME", "overlapscope"),
+            ("EXPORT_PRODUCT_VERSION", __version__),
+            ("EXPORT_SCHEMA_VERSION", SCHEMA_VERSION),
+            (PROVENANCE_KEY, json.dumps(told)),
+        ]
+        origin = provenance.origin_ns
+        return {
+            "META_DATA_EXPORT": meta,
+            "TARGET_INFO_SESSION_START_TIME": [] if origin is None else [(origin, None, None)],
+            "TARGET_INFO_GPU": gpus,
+            "TARGET_INFO_CUDA_DEVICE": devices,
+            "PROCESSES": list(processes.values()),
+        }
+
+
+class _DomainIds:
+    """Numbers domains and categories per process, as NVTX does, and writes the events that name them."""
+
+    def __init__(self) -> None:
+        self.domains: dict[tuple[int, str], int] = {}
+        self.categories: dict[tuple[int, str, str], int] = {}
+
+    def of(self, process: int, domain: str, role: str) -> tuple[int, int | None]:
+        # 0 is NVTX's default domain, which no event names.
+        number = self.domains.setdefault((process, domain), len(self.domains) + 1) if domain else 0
+        if not role:
+            return number, None
+        return number, self.categories.setdefault((process, domain, role), len(self.categories) + 1)
+
+    def rows(self) -> Iterable[tuple]:  # type: ignore[type-arg]
+        for (process, domain), number in self.domains.items():
+            yield _event(0, None, EVENT_DOMAIN, domain, process, number, None)
+        for (process, domain, role), number in self.categories.items():
+            yield _event(
+                0, None, EVENT_CATEGORY, role, process, self.domains.get((process, domain), 0), number
+            )
+
+
+def _event(
+    start: int,
+    end: int | None,
+    event_type: int,
+    text: str,
+    tid: int,
+    domain: int,
+    category: int | None,
+    range_id: int | None = None,
+    payload: int | None = None,
+) -> tuple:  # type: ignore[type-arg]
+    return (start, end, event_type, range_id, category, None, text, tid, None, None, domain, payload, None)
+
+
+def _processes(ranks: pd.DataFrame) -> dict[int, int]:
+    """globalPid by rank. Ranks of one file with one pid are one process; two hosts may use a pid twice."""
+    taken: dict[int, tuple[str, int]] = {}
+    processes = {}
+    for rank, pid, source in zip(ranks["rank"], ranks["pid"], ranks["source"], strict=True):
+        machine = 0
+        who = (source, int(pid))
+        # Without a recorded pid, the rank stands for it, on a machine number of its own.
+        number = int(pid) if pid != NA else int(rank) + 1
+        while taken.setdefault(global_pid(number, machine), who) != who:
+            machine += 1
+        processes[int(rank)] = global_pid(number, machine)
+    return processes
+
+
+def _rows(frame: pd.DataFrame, columns: list[str]) -> list[tuple]:  # type: ignore[type-arg]
+    return list(zip(*(frame[c].tolist() for c in columns), strict=True))

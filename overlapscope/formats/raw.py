@@ -1,0 +1,152 @@
+"""What one file holds, in its own clock, before ranks are numbered and names are classified.
+
+Every reader fills this; `assemble` makes one `Trace` of all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from ..intervals import Int64, Spans
+from ..trace import NA, Dropped, Source
+
+__all__ = [
+    "FROM_NAME",
+    "MEMSET_NAME",
+    "Names",
+    "Progress",
+    "RawOps",
+    "RawRanges",
+    "RawTrace",
+    "Unit",
+    "copy_name",
+    "missing",
+]
+
+Int32 = npt.NDArray[np.int32]
+Int8 = npt.NDArray[np.int8]
+
+Progress = Callable[[str], None]
+"""Told in a few words what is being done, before it is done."""
+
+FROM_NAME = -1
+"""In `RawOps.collective`: nothing recorded, take what the name says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What may become a rank: a process-device pair, on a CPU run a process."""
+
+    pid: int | None
+    process: int = 0  # the file's own key of the process, by which ranges and overhead find their unit
+    device: int | None = None
+    gpu: str | None = None
+    rank: int | None = None  # only where the file records it
+
+
+MEMSET_NAME = "Memset"
+
+
+def copy_name(kind: str) -> str:
+    """The one name of a copy of a kind (HtoD, DtoH, DtoD, PtoP, ...), whatever a profiler calls it."""
+    return f"Memcpy {kind}"
+
+
+class Names:
+    """Interns (demangled, short) names: each distinct pair gets one code."""
+
+    def __init__(self) -> None:
+        self.pairs: dict[tuple[str, str | None], int] = {}
+
+    def code(self, string: str, short: str | None = None) -> int:
+        return self.pairs.setdefault((string, short), len(self.pairs))
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+
+def missing(count: int) -> Int64:
+    """An integer column of which nothing is known."""
+    return np.full(count, NA, np.int64)
+
+
+@dataclass(slots=True)
+class RawOps:
+    """Columns of equal length, in any order."""
+
+    start: Int64
+    end: Int64
+    unit: Int32
+    stream: Int64  # stream, on host lanes the thread
+    name: Int32
+    launch: Int64
+    thread: Int64
+    bytes: Int64
+    group: Int32
+    collective: Int8  # position in Collective where recorded, else FROM_NAME
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def drop(self, keep: npt.NDArray[np.bool_]) -> None:
+        """Keep the ops of the mask only."""
+        for column in self.__slots__:
+            setattr(self, column, getattr(self, column)[keep])
+
+    @classmethod
+    def of(cls, start: Int64, end: Int64, unit: Int32, stream: Int64, name: Int32) -> RawOps:
+        """Ops of which only the necessary is known."""
+        n = len(start)
+        return cls(
+            start=start,
+            end=end,
+            unit=unit,
+            stream=stream,
+            name=name,
+            launch=missing(n),
+            thread=missing(n),
+            bytes=missing(n),
+            group=np.full(n, -1, np.int32),
+            collective=np.full(n, FROM_NAME, np.int8),
+        )
+
+
+@dataclass(slots=True)
+class RawRanges:
+    """Ranges of processes; `process` is the key of `Unit.process`."""
+
+    start: Int64 = field(default_factory=lambda: missing(0))
+    end: Int64 = field(default_factory=lambda: missing(0))
+    process: Int64 = field(default_factory=lambda: missing(0))
+    thread: Int64 = field(default_factory=lambda: missing(0))
+    name: list[str] = field(default_factory=list)
+    domain: list[str] = field(default_factory=list)
+    role: list[str] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+
+@dataclass(slots=True)
+class RawTrace:
+    """One file. `origin_ns` is the wall clock of its time 0, in ns since the epoch, or None."""
+
+    source: Source
+    lanes: str
+    units: list[Unit]
+    names: Names
+    ops: RawOps
+    ranges: RawRanges = field(default_factory=RawRanges)
+    origin_ns: int | None = None
+    overhead: dict[int, Spans] = field(
+        default_factory=dict
+    )  # by process: when the profiler itself stalled it
+    world_size: int | None = None
+    ranks_from: str | None = None  # how `Unit.rank` was recorded
+    link: str | None = None
+    dropped: list[Dropped] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)

@@ -1,0 +1,183 @@
+"""Interval algebra on integer nanoseconds. Knows nothing of GPUs.
+
+Every interval is half-open, ``[start, end)``, in int64. A :class:`Spans` is a *set* of instants written as
+sorted, disjoint, non-touching, non-empty intervals; raw intervals (two arrays that may overlap, in any order)
+become one through :func:`union`. All of it is vectorised and, on sorted input, linear.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = [
+    "EMPTY",
+    "Int64",
+    "Spans",
+    "claim",
+    "covered",
+    "intersect",
+    "measure",
+    "outermost",
+    "span",
+    "subtract",
+    "union",
+]
+
+Int64 = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Spans:
+    """A set of instants: sorted, disjoint, non-touching, non-empty ``[start[i], end[i])``."""
+
+    start: Int64
+    end: Int64
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Spans):
+            return NotImplemented
+        return bool(np.array_equal(self.start, other.start) and np.array_equal(self.end, other.end))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __and__(self, other: Spans) -> Spans:
+        return intersect(self, other)
+
+    def __or__(self, other: Spans) -> Spans:
+        return union(np.concatenate([self.start, other.start]), np.concatenate([self.end, other.end]))
+
+    def __sub__(self, other: Spans) -> Spans:
+        return subtract(self, other)
+
+
+_NONE = np.empty(0, np.int64)
+EMPTY = Spans(_NONE, _NONE)
+
+
+def span(start: int, end: int) -> Spans:
+    """The one interval ``[start, end)``; empty where ``end <= start``."""
+    if end <= start:
+        return EMPTY
+    return Spans(np.array([start], np.int64), np.array([end], np.int64))
+
+
+def union(start: Int64, end: Int64) -> Spans:
+    """The set of instants that at least one ``[start[i], end[i])`` holds. Any order; empty ones vanish."""
+    if len(start) == 0:
+        return EMPTY
+    solid = end > start
+    if not solid.all():
+        start, end = start[solid], end[solid]
+        if len(start) == 0:
+            return EMPTY
+    start, end = _by_start(start, end)
+    reach = np.maximum.accumulate(end)
+    # An interval opens a new span where it starts after everything before it has ended.
+    opens = np.empty(len(start), np.bool_)
+    opens[0] = True
+    np.greater(start[1:], reach[:-1], out=opens[1:])
+    first = np.flatnonzero(opens)
+    last = np.append(first[1:], len(start)) - 1
+    return Spans(start[first], reach[last])
+
+
+def intersect(a: Spans, b: Spans) -> Spans:
+    """The instants in both."""
+    if len(a) == 0 or len(b) == 0:
+        return EMPTY
+    # Each span of `a` meets a run of consecutive spans of `b`; lay the pairs out flat.
+    first = np.searchsorted(b.end, a.start, side="right")
+    last = np.searchsorted(b.start, a.end, side="left")
+    count = np.maximum(last - first, 0)
+    left = np.repeat(np.arange(len(a)), count)
+    if len(left) == 0:
+        return EMPTY
+    offset = np.arange(len(left)) - np.repeat(np.cumsum(count) - count, count)
+    right = first[left] + offset
+    return Spans(np.maximum(a.start[left], b.start[right]), np.minimum(a.end[left], b.end[right]))
+
+
+def subtract(a: Spans, b: Spans) -> Spans:
+    """The instants in `a` and not in `b`."""
+    if len(a) == 0 or len(b) == 0:
+        return a
+    lo, hi = int(min(a.start[0], b.start[0])), int(max(a.end[-1], b.end[-1]))
+    gaps_start = np.concatenate([[lo], b.end])
+    gaps_end = np.concatenate([b.start, [hi]])
+    solid = gaps_end > gaps_start
+    return intersect(a, Spans(gaps_start[solid], gaps_end[solid]))
+
+
+def measure(a: Spans) -> int:
+    """How long the set is, in ns."""
+    return int(np.sum(a.end - a.start)) if len(a) else 0
+
+
+def covered(a: Spans, start: Int64, end: Int64) -> Int64:
+    """For each ``[start[i], end[i])`` the length of its part that lies in `a`, in ns. Any order."""
+    return np.asarray(np.maximum(_before(a, end) - _before(a, start), 0), np.int64)
+
+
+def claim(start: Int64, end: Int64, tie: Int64) -> tuple[Int64, Int64]:
+    """Give each instant to exactly one interval: the one that started first (same start: the lower `tie`).
+
+    What an interval owns is one piece, since whatever hides its head started earlier: it runs from the latest
+    end among those before it to its own end. The pieces are disjoint and their union is the union of all.
+
+    Returns
+    -------
+    (own_start, own_end)
+        In the order of the input; an interval that owns nothing has ``own_start == own_end``.
+    """
+    if len(start) == 0:
+        return _NONE, _NONE
+    order = np.lexsort((np.arange(len(start)), tie, start))
+    reach = np.maximum.accumulate(end[order])
+    own_start = start[order].copy()
+    np.maximum(own_start[1:], reach[:-1], out=own_start[1:])
+    np.minimum(own_start, end[order], out=own_start)
+    back = np.empty(len(start), np.int64)
+    back[order] = own_start
+    return back, end
+
+
+def outermost(start: Int64, end: Int64) -> npt.NDArray[np.bool_]:
+    """Mask of the intervals that lie in no other one, of intervals that nest (calls of one thread). Any order.
+
+    Of equal intervals the first is the outermost.
+    """
+    keep = np.ones(len(start), np.bool_)
+    if len(start) == 0:
+        return keep
+    order = np.lexsort((np.arange(len(start)), -end, start))
+    reach = np.maximum.accumulate(end[order])
+    inside = end[order][1:] <= reach[:-1]
+    # An empty interval at the very end of an earlier one stands beside it, not in it.
+    inside &= start[order][1:] < reach[:-1]
+    keep[order[1:]] = ~inside
+    return keep
+
+
+def _before(a: Spans, instant: Int64) -> Int64:
+    """Length of the part of `a` that lies before each instant."""
+    if len(a) == 0:
+        return np.zeros(len(instant), np.int64)
+    index = np.searchsorted(a.start, instant, side="right")
+    total = np.concatenate([[0], np.cumsum(a.end - a.start)])
+    # Of the last span begun, take back what lies after the instant; before the first there is none.
+    last_end = np.concatenate([a.start[:1], a.end])[index]
+    beyond = np.where(index > 0, np.maximum(last_end - instant, 0), 0)
+    return np.asarray(total[index] - beyond, np.int64)
+
+
+def _by_start(start: Int64, end: Int64) -> tuple[Int64, Int64]:
+    if np.all(start[1:] >= start[:-1]):
+        return start, end
+    order = np.argsort(start, kind="stable")
+    return start[order], end[order]

@@ -1,0 +1,1 @@
+"""What the analyses found, laid out: terminal, JSON, CSV, Markdown."""

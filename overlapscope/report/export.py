@@ -1,0 +1,131 @@
+"""A report for programs (JSON, CSV) and for pull requests (Markdown)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pandas as pd
+
+from .document import Document
+from .words import duration, escape, percent, scale
+
+__all__ = ["SCHEMA_VERSION", "csv", "json_text", "markdown", "records"]
+
+SCHEMA_VERSION = 1
+"""Of the JSON. Keys may be added under one version; none changes its meaning."""
+
+
+def json_text(document: Document) -> str:
+    """The whole report; every time an integer of ns, what does not exist null."""
+    return json.dumps(as_dict(document), indent=2, ensure_ascii=False, allow_nan=False)
+
+
+def as_dict(document: Document) -> dict[str, Any]:
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "provenance": _provenance(document),
+        "ranks": records(document.overlap.ranks),
+        "collectives": records(document.overlap.collectives),
+        "unclassified": records(document.unclassified[["name", "count", "sum_ns"]]),
+        "warnings": list(document.warnings),
+    }
+
+
+def _provenance(document: Document) -> dict[str, Any]:
+    said, window = document.provenance, document.overlap.windows
+    return {
+        "sources": [
+            {"path": s.path, "format": s.format, "tool": s.tool, "schema": s.schema} for s in said.sources
+        ],
+        "lanes": said.lanes,
+        "gpus": list(document.gpus),
+        "ranks_from": said.ranks_from,
+        "world_size": said.world_size,
+        "clock": said.clock,
+        "origin_ns": said.origin_ns,
+        "link": said.link,
+        "window": {
+            "mode": window.mode,
+            "steps": list(window.steps),
+            "left_out": list(window.left_out),
+            "bounds_ns": {
+                str(rank): [[int(a), int(b)] for a, b in zip(w.start, w.end, strict=True)]
+                for rank, w in window.of_rank.items()
+            },
+        },
+        "dropped": [{"count": d.count, "what": d.what, "why": d.why} for d in said.dropped],
+    }
+
+
+def records(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows as plain Python values; a missing one is None."""
+    columns = {c: table[c].astype(object).where(table[c].notna(), None).tolist() for c in table.columns}
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def csv(document: Document) -> str:
+    """The table of ranks, one row each; what does not exist is empty."""
+    return str(document.overlap.ranks.to_csv(index=False))
+
+
+def markdown(document: Document) -> str:
+    """Headline and tables in Markdown."""
+    from .text import headline
+
+    ranks, collectives = document.overlap.ranks, document.overlap.collectives
+    unit = scale(ranks["window_ns"].max())
+    head = ["rank", "window", "compute", "exposed comm", "exposed memory", "idle", "comm", "hidden"]
+    rows = [
+        [
+            str(r["rank"]),
+            *(
+                duration(r[f"{c}_ns"], unit)
+                for c in ("window", "compute", "exposed_comm", "exposed_memory", "idle", "comm")
+            ),
+            percent(r["overlap_ns"], r["comm_ns"]),
+        ]
+        for r in records(ranks)
+    ]
+    lines = [*headline(document), "", *_table(head, rows)]
+    if len(collectives):
+        head = ["rank", "collective", "count", "time (union)", "hidden", "exposed"]
+        rows = [
+            [
+                str(c["rank"]),
+                c["collective"],
+                f"{c['count']:,}",
+                duration(c["union_ns"], unit),
+                percent(c["overlap_ns"], c["union_ns"]),
+                duration(c["exposed_ns"], unit),
+            ]
+            for c in records(collectives)
+        ]
+        lines += ["", *_table(head, rows)]
+    if len(document.unclassified):
+        head = ["kernel that no rule knows", "count", "time (sum)"]
+        rows = [
+            [_code(u["name"]), f"{u['count']:,}", duration(u["sum_ns"], unit)]
+            for u in records(document.unclassified)
+        ]
+        lines += ["", *_table(head, rows)]
+    lines += [""] * bool(document.warnings) + [f"- {_inline(w)}" for w in document.warnings]
+    return "\n".join(lines) + "\n"
+
+
+def _table(head: list[str], rows: list[list[str]]) -> list[str]:
+    numbers = ["---", *["---:"] * (len(head) - 1)]
+    return [f"| {' | '.join(row)} |" for row in [head, numbers, *rows]]
+
+
+def _inline(text: str) -> str:
+    """Text that Markdown and the HTML in it take as text."""
+    for character in "\\`*_[]<>|#":
+        text = text.replace(character, f"\\{character}")
+    return escape(text)
+
+
+def _code(name: str) -> str:
+    """A name as inline code; in a table cell a bar must be escaped, and a backtick fenced by two."""
+    text = escape(name).replace("|", "\\|")
+    return f"`` {text} ``" if "`" in text else f"`{text}`"

@@ -1,0 +1,62 @@
+"""Numbers and names as a person reads them. Names come from traces and are hostile text until escaped."""
+
+from __future__ import annotations
+
+import unicodedata
+
+__all__ = ["duration", "escape", "percent", "scale", "shortened"]
+
+SCALES = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs"))
+
+
+def scale(longest_ns: int | float) -> tuple[int, str]:
+    """The unit in which the longest of some durations is at least 1: (ns a unit, its name)."""
+    for size, unit in SCALES:
+        # Seconds only from ten on: people think of steps in milliseconds.
+        if longest_ns >= size * (10 if unit == "s" else 1):
+            return size, unit
+    return 1, "ns"
+
+
+def duration(ns: int | float, unit: tuple[int, str] | None = None) -> str:
+    """`12.345 ms`: three decimals, none for whole ns."""
+    size, name = unit or scale(ns)
+    return f"{ns / size:,.3f} {name}" if size > 1 else f"{ns:,.0f} {name}"
+
+
+def percent(part: int | float, whole: int | float | None) -> str:
+    """`41.3 %`, `n/a` where there is no whole. What is not quite none or all does not read as none or all."""
+    if not whole:
+        return "n/a"
+    share = 100 * part / whole
+    if 0 < share < 0.05:
+        return "<0.1 %"
+    if 99.95 <= share < 100:
+        return ">99.9 %"
+    return f"{share:.1f} %"
+
+
+def escape(text: str) -> str:
+    """Make a name harmless on a terminal: control, format and bidirectional characters become escapes."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(c if unicodedata.category(c)[0] not in "CZ" or c == " " else _code(c) for c in text)
+
+
+def _code(character: str) -> str:
+    number = ord(character)
+    return (
+        f"\\x{number:02x}"
+        if number < 0x100
+        else f"\\u{number:04x}"
+        if number < 0x10000
+        else f"\\U{number:08x}"
+    )
+
+
+def shortened(text: str, width: int) -> str:
+    """At most `width` characters; what is cut out of the middle shows as an ellipsis."""
+    if len(text) <= width:
+        return text
+    tail = (width - 1) // 3
+    return f"{text[: width - 1 - tail]}…{text[len(text) - tail :]}"

@@ -1,0 +1,190 @@
+"""The one model every reader fills and every analysis reads.
+
+Times are int64 nanoseconds since the trace's origin (`Provenance.origin_ns`): for nsys the session start, which
+is what its own window shows; for PyTorch the first op or range of the earliest file. An integer that is not known is
+:data:`NA`, never 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from .classify import Collective, Kind
+
+__all__ = [
+    "LANE_COLUMNS",
+    "NA",
+    "NAME_COLUMNS",
+    "OP_COLUMNS",
+    "RANGE_COLUMNS",
+    "RANK_COLUMNS",
+    "Dropped",
+    "Provenance",
+    "Source",
+    "Trace",
+]
+
+NA = int(np.iinfo(np.int64).min)
+"""Stands for "not recorded" in the integer columns of a trace."""
+
+KIND_DTYPE = pd.CategoricalDtype([k.value for k in Kind])
+COLLECTIVE_DTYPE = pd.CategoricalDtype([c.value for c in Collective])
+
+OP_COLUMNS: dict[str, str] = {
+    "start": "int64",  # ns since origin
+    "end": "int64",
+    "rank": "int32",
+    "lane": "int32",  # row of `lanes`
+    "name": "int32",  # row of `names`
+    "kind": "category",  # KIND_DTYPE
+    "collective": "category",  # COLLECTIVE_DTYPE; missing unless kind is comm
+    "launch": "int64",  # ns since origin of the launching host call, or NA
+    "thread": "int64",  # OS thread that launched it, or NA
+    "bytes": "int64",  # bytes moved (memory) or of the whole array (comm), or NA
+    "group": "int32",  # number of ranks in the communicator, or -1
+}
+"""Columns of `Trace.ops`, sorted by (rank, start)."""
+
+RANGE_COLUMNS: dict[str, str] = {
+    "start": "int64",
+    "end": "int64",  # NA where the range was never closed
+    "rank": "int32",
+    "thread": "int64",
+    "name": "category",
+    "domain": "category",  # "" is NVTX's default domain
+    "role": "category",  # the NVTX category: step, warmup, layer, sharded, replicated, comm, ...; "" where none
+}
+"""Columns of `Trace.ranges`, sorted by (rank, start)."""
+
+NAME_COLUMNS: tuple[str, ...] = ("string", "short", "kind", "collective", "library", "fused_comm", "rule")
+LANE_COLUMNS: tuple[str, ...] = ("rank", "device", "stream", "label")
+RANK_COLUMNS: tuple[str, ...] = ("rank", "device", "pid", "gpu", "source")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One file that was read."""
+
+    path: str
+    format: str  # "nsys" or "kineto"
+    tool: str  # what recorded it, with its version where recorded
+    schema: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """What a reader left out, so that a report can say it."""
+
+    count: int
+    what: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """Where a trace comes from and how what it says was determined."""
+
+    sources: tuple[Source, ...]
+    lanes: str = "gpu"  # or "host": a CPU run, analysed on its threads
+    ranks_from: str = ""  # how ranks were determined, in words
+    clock: str = ""  # how the files' clocks were brought together, in words
+    origin_ns: int | None = None  # wall clock of time 0, ns since the epoch
+    world_size: int | None = None
+    link: str | None = None  # the paced link of a `run`, None for a real one
+    dropped: tuple[Dropped, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trace:
+    """Ops, ranges, names, lanes and ranks of one capture, from however many files.
+
+    Attributes
+    ----------
+    ops : DataFrame
+        One row an op (kernel, copy; on a CPU run a GEMM operator or a collective): :data:`OP_COLUMNS`.
+    ranges : DataFrame
+        One row an NVTX range or profiler annotation: :data:`RANGE_COLUMNS`.
+    names : DataFrame
+        One row a distinct op name, with what the rules made of it: :data:`NAME_COLUMNS`. ``rule`` is the id
+        of the rule that decided, missing where no rule knew the name (such ops count as plain compute).
+    lanes : DataFrame
+        One row a lane: rank, device (NA on host lanes), stream (thread on host lanes), label.
+    ranks : DataFrame
+        One row a rank: rank, device, pid, gpu, source; ordered by rank.
+    """
+
+    ops: pd.DataFrame
+    ranges: pd.DataFrame
+    names: pd.DataFrame
+    lanes: pd.DataFrame
+    ranks: pd.DataFrame
+    provenance: Provenance = field(repr=False)
+
+    def __post_init__(self) -> None:
+        _check_dtypes("ops", self.ops, OP_COLUMNS)
+        _check_dtypes("ranges", self.ranges, RANGE_COLUMNS)
+        _check_columns("names", self.names, NAME_COLUMNS)
+        _check_columns("lanes", self.lanes, LANE_COLUMNS)
+        _check_columns("ranks", self.ranks, RANK_COLUMNS)
+        _check_ops(self)
+
+    def of_rank(self, rank: int) -> pd.DataFrame:
+        """The ops of one rank, by start; a view, not a copy."""
+        column = self.ops["rank"].to_numpy()
+        return self.ops.iloc[slice(*np.searchsorted(column, [rank, rank + 1]))]
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """First op's start and last op's end over all ranks, ns since the origin."""
+        return int(self.ops["start"].min()), int(self.ops["end"].max())
+
+
+def empty_ranges() -> pd.DataFrame:
+    """A range table without rows."""
+    return pd.DataFrame({c: pd.Series([], dtype=t) for c, t in RANGE_COLUMNS.items()})
+
+
+def kinds(codes: npt.NDArray[np.int8]) -> pd.Categorical:
+    """Kind column from positions in `Kind`."""
+    return pd.Categorical.from_codes(codes, dtype=KIND_DTYPE)
+
+
+def collectives(codes: npt.NDArray[np.int8]) -> pd.Categorical:
+    """Collective column from positions in `Collective`; -1 is missing."""
+    return pd.Categorical.from_codes(codes, dtype=COLLECTIVE_DTYPE)
+
+
+def _check_columns(table: str, frame: pd.DataFrame, columns: Sequence[str]) -> None:
+    assert tuple(frame.columns) == tuple(columns), f"{table} has columns {list(frame.columns)}"
+
+
+def _check_dtypes(table: str, frame: pd.DataFrame, columns: dict[str, str]) -> None:
+    _check_columns(table, frame, tuple(columns))
+    for column, dtype in columns.items():
+        assert str(frame[column].dtype) == dtype, f"{table}.{column} is {frame[column].dtype}, not {dtype}"
+
+
+def _check_ops(trace: Trace) -> None:
+    """A reader's mistake stops here rather than in a figure."""
+    ops = trace.ops
+    start, end, rank = (ops[c].to_numpy() for c in ("start", "end", "rank"))
+    assert len(ops), "a trace has at least one op; readers refuse an empty one"
+    assert bool((end >= start).all()), "an op ends before it starts"
+    assert bool((rank[1:] >= rank[:-1]).all()), "ops are not sorted by rank"
+    ascending = (start[1:] >= start[:-1]) | (rank[1:] != rank[:-1])
+    assert bool(ascending.all()), "ops of a rank are not sorted by start"
+    for column, table in (("lane", trace.lanes), ("name", trace.names)):
+        code = ops[column].to_numpy()
+        assert code.min() >= 0, f"ops.{column} is negative"
+        assert code.max() < len(table), f"ops.{column} points outside its table"
+    assert ops["kind"].dtype == KIND_DTYPE
+    assert ops["collective"].dtype == COLLECTIVE_DTYPE
+    listed = trace.ranks["rank"].to_numpy()
+    assert bool((listed[1:] > listed[:-1]).all()), "ranks are not sorted and distinct"
+    assert set(np.unique(rank)) <= set(listed), "an op belongs to a rank that is not listed"

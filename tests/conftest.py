@@ -1,0 +1,20 @@
+"""What all tests share: the folder of real traces where there is one, and a trace built from a few ops."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+SHARED = Path(__file__).resolve().parents[2] / "shared" / "traces"
+
+
+@pytest.fixture(scope="session")
+def shared_traces() -> Path:
+    """Real traces of other people; they lie beside a developer's checkout, not in it."""
+    if not SHARED.is_dir():
+        pytest.skip("the shared traces are not here")
+    return SHARED

@@ -1,0 +1,182 @@
+"""Kineto to SQLite and back: the same figures, to the nanosecond."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from builders import Collective, TraceBuilder, kineto, nsys
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import overlapscope as osc
+from overlapscope.formats import nsys as nsys_format
+
+NAMES = [
+    "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_64x3_tn",
+    "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<(unsigned long)4096>)",
+    "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<(unsigned long)4096>)",
+    "void flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128>>(Flash_fwd_params)",
+    "a kernel \u202e'nobody' \"knows\"; DROP TABLE StringIds --",
+]
+
+
+def assert_same(a: osc.Trace, b: osc.Trace) -> None:
+    """Same ops, ranges, ranks and figures; names and lanes may be numbered otherwise."""
+
+    def spelled(trace: osc.Trace) -> pd.DataFrame:
+        ops = trace.ops.drop(columns=["lane", "name"])
+        code, lane = trace.ops["name"].to_numpy(), trace.ops["lane"].to_numpy()
+        ops["string"] = trace.names["string"].to_numpy()[code]
+        ops["stream"] = trace.lanes["stream"].to_numpy()[lane]
+        return ops.sort_values(["rank", "start", "end", "stream", "string"], ignore_index=True)
+
+    pd.testing.assert_frame_equal(spelled(a), spelled(b))
+    pd.testing.assert_frame_equal(a.ranges.astype(str), b.ranges.astype(str))
+    pd.testing.assert_frame_equal(a.ranks.drop(columns="source"), b.ranks.drop(columns="source"))
+    assert a.provenance.origin_ns == b.provenance.origin_ns
+    assert a.provenance.world_size == b.provenance.world_size
+    assert a.provenance.ranks_from == b.provenance.ranks_from
+    for window in ("whole", None):
+        x, y = osc.overlap(a, window), osc.overlap(b, window)
+        pd.testing.assert_frame_equal(x.ranks, y.ranks)
+        pd.testing.assert_frame_equal(x.collectives, y.collectives)
+
+
+def round_trip(trace: osc.Trace, tmp_path: Path) -> osc.Trace:
+    path = tmp_path / "trace.sqlite"
+    nsys_format.write(trace, path, force=True)
+    return osc.load(path)
+
+
+def rank(t: TraceBuilder, number: int, tmp_path: Path) -> Path:
+    return kineto.write(t.rank(number), tmp_path / f"rank{number}.json.gz")
+
+
+def test_two_ranks_with_everything(tmp_path: Path) -> None:
+    t = TraceBuilder()
+    for number in range(2):
+        p = t.process(pid=100 + number, rank=number, world=2)
+        p.range("ProfilerStep#1", 0, 900_000)
+        p.range("nccl:all_to_all", 20_000, 25_000, thread=9)
+        g = p.device(number)
+        g.kernel(NAMES[0], 100_001, 200_002, stream=7, launch=(10_000, 12_000))
+        message = Collective("reduce_scatter_tensor_coalesced", 4096, 2048)
+        g.kernel(NAMES[1], 150_003, 300_004, stream=20, launch=(15_000, 16_000), collective=message)
+        g.kernel(NAMES[2], 310_000, 320_000, stream=21, launch=(21_000, 22_000), thread=9)
+        g.kernel(NAMES[4], 330_000, 340_000, stream=7)
+        g.memcpy("DtoH", 350_000, 360_000, stream=9, nbytes=64)
+        g.memcpy("PtoP", 360_000, 370_000, stream=9, nbytes=128, src=0, dst=1)
+        g.memset(380_000, 390_000, stream=7, nbytes=32)
+    trace = osc.load([rank(t, n, tmp_path) for n in range(2)])
+    assert trace.ops["collective"].dropna().tolist() == ["reduce_scatter", "all_to_all", "send_recv"] * 2
+    assert_same(trace, round_trip(trace, tmp_path))
+
+
+def test_a_cpu_run(tmp_path: Path) -> None:
+    t = TraceBuilder()
+    for number in range(2):
+        p = t.process(pid=100 + number, rank=number, world=2, backend="gloo")
+        p.range("warmup 0", 0, 100_000)
+        p.range("step 0", 100_000, 200_000)
+        p.op("aten::mm", 110_000, 120_000)
+        p.op("gloo:all_reduce", 115_000, 130_000, thread=9, dims=[[10, 20]])
+    trace = osc.load([rank(t, n, tmp_path) for n in range(2)])
+    again = round_trip(trace, tmp_path)
+    assert again.provenance.lanes == "host"
+    assert osc.windows(again).left_out == ("warmup 0",)
+    assert_same(trace, again)
+
+
+def test_a_file_of_nsys_itself(tmp_path: Path) -> None:
+    t = TraceBuilder()
+    p = t.process(pid=5, rank=0, world=1)
+    p.mark("rank 0 of 1", 0, domain="overlapscope", category="rank")
+    p.range("step 3", 0, 100, domain="overlapscope", category="step")
+    p.range("open", 1, None)
+    p.device(0).kernel(NAMES[0], 10, 20, stream=7, launch=(1, 2))
+    trace = osc.load(nsys.write(t, tmp_path / "t.sqlite"))
+    assert_same(trace, round_trip(trace, tmp_path))
+
+
+def test_what_was_dropped_is_still_told(tmp_path: Path) -> None:
+    t = TraceBuilder()
+    p = t.process(pid=5, rank=0, world=4)
+    p.device(0).kernel(NAMES[0], 10_000, 20_000, stream=7)
+    folder = tmp_path / "ranks"
+    folder.mkdir()
+    kineto.write(p, folder / "rank0.json")
+    (folder / "other.json").write_text("{}")
+    trace = osc.load(folder)
+    again = round_trip(trace, tmp_path)
+    assert again.provenance.dropped == trace.provenance.dropped
+    assert len(again.provenance.dropped) == 1
+
+
+def test_the_same_pid_on_two_hosts_stays_two_processes(tmp_path: Path) -> None:
+    paths = []
+    for number in range(2):
+        t = TraceBuilder()
+        p = t.process(pid=7, rank=number, world=2)
+        p.range("step 0", 0, 90_000)
+        p.device(0).kernel(NAMES[0], 10_000, 20_000 + number, stream=7, launch=(1000, 2000))
+        paths.append(rank(t, number, tmp_path))
+    trace = osc.load(paths)
+    assert_same(trace, round_trip(trace, tmp_path))
+
+
+def test_the_file_is_what_other_nsys_tools_expect(tmp_path: Path) -> None:
+    t = TraceBuilder()
+    p = t.process(pid=7, rank=0, world=1)
+    p.device(0).kernel(NAMES[0], 10_000, 20_000, stream=7, launch=(1000, 2000))
+    trace = osc.load(rank(t, 0, tmp_path))
+    round_trip(trace, tmp_path)
+    with sqlite3.connect(tmp_path / "trace.sqlite") as db:
+        # The query of nsys's own cuda_gpu_kern_sum, and the documented join to the launching call.
+        rows = db.execute(
+            "SELECT s.value, k.end - k.start, (k.globalPid >> 24) & 0xFFFFFF, r.start"
+            " FROM CUPTI_ACTIVITY_KIND_KERNEL k JOIN StringIds s ON s.id = k.demangledName"
+            " JOIN CUPTI_ACTIVITY_KIND_RUNTIME r ON r.correlationId = k.correlationId"
+            " AND r.globalTid >> 24 = k.globalPid >> 24"
+        ).fetchall()
+    db.close()
+    assert rows == [(NAMES[0], 10_000, 7, -9_000)]  # time 0 is the first op
+
+
+def test_an_existing_file_is_not_overwritten_unasked(tmp_path: Path) -> None:
+    t = TraceBuilder()
+    t.process(pid=7, rank=0).device(0).kernel(NAMES[0], 0, 10, stream=7)
+    trace = osc.load(nsys.write(t, tmp_path / "t.sqlite"))
+    target = tmp_path / "mine.sqlite"
+    target.write_text("precious")
+    with pytest.raises(osc.OptionError, match=r"mine\.sqlite: exists already; .*--force"):
+        nsys_format.write(trace, target)
+    assert target.read_text() == "precious"
+    with pytest.raises(osc.OptionError, match="its folder does not exist"):
+        nsys_format.write(trace, tmp_path / "no" / "where.sqlite")
+    nsys_format.write(trace, target, force=True)
+    assert len(osc.load(target).ops) == 1
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["mine.sqlite", "t.sqlite"]
+
+
+ops = st.lists(
+    st.tuples(
+        st.integers(0, 1), st.integers(0, 500), st.integers(0, 90), st.sampled_from(NAMES), st.integers(7, 9)
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(ops)
+def test_any_kernels_survive(tmp_path: Path, some: list[tuple[int, int, int, str, int]]) -> None:
+    t = TraceBuilder()
+    used = sorted({number for number, *_ in some})
+    devices = {n: t.process(pid=100 + n, rank=n, world=2).device(n) for n in used}
+    for number, start, length, name, stream in some:
+        devices[number].kernel(name, start, start + length, stream=stream, launch=(start - 5, start - 3))
+    trace = osc.load([rank(t, n, tmp_path) for n in used])
+    assert_same(trace, round_trip(trace, tmp_path))

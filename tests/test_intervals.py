@@ -1,0 +1,151 @@
+"""Interval algebra against a counter that walks every instant."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from overlapscope.intervals import (
+    EMPTY,
+    Spans,
+    claim,
+    covered,
+    intersect,
+    measure,
+    outermost,
+    span,
+    subtract,
+    union,
+)
+
+Pairs = list[tuple[int, int]]
+
+pairs = st.lists(
+    st.tuples(st.integers(-20, 40), st.integers(0, 15)).map(lambda t: (t[0], t[0] + t[1])), max_size=12
+)
+
+
+def arrays(some: Pairs) -> tuple[np.ndarray, np.ndarray]:
+    both = np.array(some, np.int64).reshape(-1, 2)
+    return both[:, 0].copy(), both[:, 1].copy()
+
+
+def instants(some: Pairs) -> set[int]:
+    return {t for start, end in some for t in range(start, end)}
+
+
+def of(spans: Spans) -> set[int]:
+    return instants(list(zip(spans.start.tolist(), spans.end.tolist(), strict=True)))
+
+
+def make(some: Pairs) -> Spans:
+    return union(*arrays(some))
+
+
+def assert_canonical(spans: Spans) -> None:
+    assert spans.start.dtype == spans.end.dtype == np.int64
+    assert (spans.end > spans.start).all()
+    assert (spans.start[1:] > spans.end[:-1]).all()
+
+
+@pytest.mark.parametrize(
+    ("some", "expected"),
+    [
+        ([], []),
+        ([(3, 3)], []),
+        ([(0, 5), (5, 9)], [(0, 9)]),
+        ([(0, 5), (6, 9)], [(0, 5), (6, 9)]),
+        ([(6, 9), (0, 5), (1, 2)], [(0, 5), (6, 9)]),
+        ([(0, 10), (2, 3), (9, 12)], [(0, 12)]),
+    ],
+)
+def test_union_of_a_few(some: Pairs, expected: Pairs) -> None:
+    spans = make(some)
+    assert list(zip(spans.start.tolist(), spans.end.tolist(), strict=True)) == expected
+
+
+def test_span_without_length_is_empty() -> None:
+    assert span(4, 4) == EMPTY
+    assert span(5, 4) == EMPTY
+    assert measure(span(4, 9)) == 5
+
+
+@given(pairs)
+def test_union_holds_each_instant_once(some: Pairs) -> None:
+    spans = make(some)
+    assert_canonical(spans)
+    assert of(spans) == instants(some)
+    assert measure(spans) == len(instants(some))
+
+
+@given(pairs, st.randoms(use_true_random=False))
+def test_order_does_not_matter(some: Pairs, random: object) -> None:
+    shuffled = some.copy()
+    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    assert make(shuffled) == make(some)
+
+
+@given(pairs, pairs)
+def test_set_operations(a: Pairs, b: Pairs) -> None:
+    left, right = make(a), make(b)
+    for result, expected in (
+        (intersect(left, right), instants(a) & instants(b)),
+        (subtract(left, right), instants(a) - instants(b)),
+        (left | right, instants(a) | instants(b)),
+    ):
+        assert_canonical(result)
+        assert of(result) == expected
+
+
+@given(pairs, pairs)
+def test_covered_measures_each_interval(a: Pairs, b: Pairs) -> None:
+    got = covered(make(a), *arrays(b))
+    assert got.tolist() == [len(instants(a) & set(range(s, e))) for s, e in b]
+
+
+@given(pairs, st.data())
+def test_claim_gives_each_instant_to_the_first_starter(some: Pairs, data: st.DataObject) -> None:
+    ties = data.draw(st.lists(st.integers(0, 3), min_size=len(some), max_size=len(some)))
+    start, end = arrays(some)
+    own_start, own_end = claim(start, end, np.array(ties, np.int64))
+    owned = [set(range(s, e)) for s, e in zip(own_start.tolist(), own_end.tolist(), strict=True)]
+    expected: list[set[int]] = [set() for _ in some]
+    for t in instants(some):
+        running = [i for i, (s, e) in enumerate(some) if s <= t < e]
+        expected[min(running, key=lambda i: (some[i][0], ties[i], i))].add(t)
+    assert owned == expected
+
+
+def nested(low: int, high: int, depth: int) -> st.SearchStrategy[Pairs]:
+    """Calls of one thread: intervals that nest or follow each other, never cross."""
+    if depth == 0 or high - low < 2:
+        return st.just([])
+
+    def with_children(bounds: tuple[int, int]) -> st.SearchStrategy[Pairs]:
+        start, end = sorted(bounds)
+        return st.tuples(nested(start, end, depth - 1), nested(end, high, depth - 1)).map(
+            lambda both: [(start, end), *both[0], *both[1]]
+        )
+
+    return st.tuples(st.integers(low, high), st.integers(low, high)).flatmap(with_children)
+
+
+@given(nested(0, 40, 4))
+def test_outermost_keeps_what_no_other_holds(some: Pairs) -> None:
+    keep = outermost(*arrays(some))
+    for i, (s, e) in enumerate(some):
+        if s == e:
+            continue  # an empty call has no place of its own
+        inside = any(
+            (a <= s and e <= b) and ((a, b) != (s, e) or j < i) for j, (a, b) in enumerate(some) if j != i
+        )
+        assert keep[i] == (not inside)
+
+
+def test_large_times_stay_exact() -> None:
+    epoch = 1_711_964_646_000_000_123
+    a = span(epoch, epoch + 10)
+    assert covered(a, np.array([epoch + 3]), np.array([epoch + 4])).tolist() == [1]
+    assert measure(intersect(a, span(epoch + 9, epoch + 20))) == 1

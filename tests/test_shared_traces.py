@@ -1,0 +1,117 @@
+"""Real traces of other people, against figures from an independent sweep over integer nanoseconds."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import overlapscope as osc
+
+KINETO_RANKS = [f"megatron-tp8-a100/rank{r}" for r in range(8)] + [
+    f"dlrm-8rank-v100/rank{r}" for r in range(8)
+]
+KINETO = [*KINETO_RANKS, "nccl-args-a100", "resnet-1of2-v100", "resnet-1of8-a100"]
+KINETO += ["sampled-128ranks/rank0", "sampled-128ranks/rank1"]
+NSYS = [
+    "cuda-mpi-schema2.9",
+    "cuda-mpi-schema3.13",
+    "ddp-2rank-rtx3090-schema3.27",
+    "graph-trace-schema3.24",
+    "lm-1gpu-schema3.17",
+    "nvfuser-schema3.16",
+    "pp-2rank-h100-schema3.25",
+]
+FILES = [f"kineto/{name}.json.gz" for name in KINETO] + [f"nsys/{name}.sqlite" for name in NSYS]
+
+EXACT = {
+    "comm_ns": "comm_ns",
+    "compute_ns": "compute_ns",
+    "overlap_ns": "overlap_ns",
+    "exposed_ns": "exposed_comm_ns",
+    "memory_ns": "memory_ns",
+    "n_comm": "n_comm",
+}
+
+
+@pytest.fixture(scope="module")
+def expected(shared_traces: Path) -> dict[str, Any]:
+    return json.loads((shared_traces / "expected.json").read_text())
+
+
+def test_every_expected_file_is_tested(expected: dict[str, Any]) -> None:
+    refused = {"kineto/cpu-only.json.gz", "kineto/no-rank-recorded.json.gz", "nsys/not-an-nsys-export.sqlite"}
+    assert set(expected) == {*FILES, *refused}
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_figures_agree_to_the_nanosecond(shared_traces: Path, expected: dict[str, Any], file: str) -> None:
+    trace = osc.load(shared_traces / file)
+    rows = osc.overlap(trace, "whole").ranks.to_dict("records")
+    wanted = {key: figures for key, figures in expected[file].items() if isinstance(figures, dict)}
+    got = {}
+    for row in rows:
+        key = f"dev{row['device']}" if file.startswith("kineto") else f"pid{row['pid']}/dev{row['device']}"
+        got[key] = {theirs: row[ours] for theirs, ours in EXACT.items()}
+        got[key]["n_all"] = row["n_ops"]
+    for figures in wanted.values():
+        figures["n_all"] = sum(figures[n] for n in ("n_comm", "n_gemm", "n_other", "n_mem"))
+    assert got == {
+        key: {name: figures[name] for name in [*EXACT, "n_all"]} for key, figures in wanted.items()
+    }
+    if "rank" in expected[file]:
+        assert [row["rank"] for row in rows] == [expected[file]["rank"]]
+
+
+def test_megatron_is_one_trace_of_eight_ranks(shared_traces: Path) -> None:
+    trace = osc.load(shared_traces / "kineto/megatron-tp8-a100")
+    result = osc.overlap(trace)
+    assert result.ranks["rank"].tolist() == list(range(8))
+    assert result.windows.steps == ("ProfilerStep#3",)
+    assert result.ranks["overlap_ns"].sum() == 0
+    assert result.ranks["n_comm"].tolist() == [84] * 8
+    assert result.collectives["collective"].unique().tolist() == ["all_reduce"]
+
+
+def test_dlrm_send_recv_is_all_to_all(shared_traces: Path) -> None:
+    """The kernel is named SendRecv; the annotation it was launched in says what it is."""
+    result = osc.overlap(osc.load(shared_traces / "kineto/dlrm-8rank-v100"), "whole")
+    counts = result.collectives.groupby("collective")["count"].sum().to_dict()
+    assert counts == {"all_reduce": 24, "all_to_all": 40}
+
+
+def test_recorded_collective_arguments(shared_traces: Path) -> None:
+    """15 all-reduces and 6 broadcasts, the first of 6,637,568 floats."""
+    result = osc.overlap(osc.load(shared_traces / "kineto/nccl-args-a100.json.gz"))
+    counts = result.collectives.set_index("collective")["count"].to_dict()
+    assert counts == {"all_reduce": 15, "broadcast": 6}
+    assert 4 * 6_637_568 in result.instances["bytes"].tolist()
+
+
+def test_cpu_only_is_analysed_on_its_host_lanes(shared_traces: Path) -> None:
+    trace = osc.load(shared_traces / "kineto/cpu-only.json.gz")
+    assert trace.provenance.lanes == "host"
+    result = osc.overlap(trace)
+    assert result.ranks["rank"].tolist() == [34]
+    assert result.ranks.loc[0, "n_comm"] == 10
+    assert result.collectives.loc[0, "bytes"] > 0
+
+
+def test_what_cannot_be_analysed_is_refused_by_name(shared_traces: Path) -> None:
+    with pytest.raises(osc.InputError, match=r"not-an-nsys-export\.sqlite: .*no kernel table"):
+        osc.load(shared_traces / "nsys/not-an-nsys-export.sqlite")
+    with pytest.raises(osc.InputError, match=r"no-rank-recorded\.json\.gz: .*the GPU was not recorded"):
+        osc.load(shared_traces / "kineto/no-rank-recorded.json.gz")
+
+
+def test_graph_level_trace_warns(shared_traces: Path) -> None:
+    (warning,) = [
+        w
+        for w in osc.load(shared_traces / "nsys/graph-trace-schema3.24.sqlite").provenance.warnings
+        if "CUDA graph" in w
+    ]
+    assert re.match("2 CUDA graph launches were traced as a whole", warning)
+    assert "--cuda-graph-trace=node" in warning
