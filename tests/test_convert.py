@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from builders import Collective, TraceBuilder, kineto, nsys
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import overlapscope as osc
+from builders import Collective, TraceBuilder, kineto, nsys
 from overlapscope.formats import nsys as nsys_format
 
 NAMES = [

@@ -9,12 +9,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from builders import Collective, TraceBuilder, kineto
 from hypothesis import given
 from hypothesis import strategies as st
 
 import overlapscope as osc
-from overlapscope.formats.kineto import nanoseconds
+from builders import Collective, TraceBuilder, kineto
+from overlapscope.formats.kineto.events import nanoseconds
 
 GEMM = "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_64x3_tn"
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<(unsigned long)4096>)"
@@ -109,10 +109,8 @@ def test_every_nanosecond_survives(ns: int) -> None:
 @pytest.mark.parametrize("text", ["null", "true", '"soon"', '""', "NaN", "[1]"])
 def test_a_time_that_is_none(tmp_path: Path, text: str) -> None:
     path = tmp_path / "r.json"
-    path.write_text(
-        '{"traceEvents": [{"ph": "X", "cat": "kernel", "name": "k", "ts": %s, "dur": 1, "pid": 0, "tid": 7}]}'
-        % text
-    )
+    event = f'{{"ph": "X", "cat": "kernel", "name": "k", "ts": {text}, "dur": 1, "pid": 0, "tid": 7}}'
+    path.write_text(f'{{"traceEvents": [{event}]}}')
     with pytest.raises(osc.InputError, match=r"r\.json: "):
         osc.load(path)
 

@@ -6,9 +6,9 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from builders import Nccl, TraceBuilder, nsys
 
 import overlapscope as osc
+from builders import Nccl, TraceBuilder, nsys
 
 GEMM = "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_64x3_tn"
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<(unsigned long)4096>)"
@@ -77,7 +77,7 @@ def test_graph_level_rows_warn(tmp_path: Path, style: str) -> None:
 def test_a_file_of_graphs_alone_says_how_to_capture(tmp_path: Path) -> None:
     t = TraceBuilder()
     t.process(pid=1).device(0).graph(0, 10, stream=7)
-    with pytest.raises(osc.InputError, match="only CUDA graphs traced as a whole.*--cuda-graph-trace=node"):
+    with pytest.raises(osc.InputError, match=r"only CUDA graphs traced as a whole.*--cuda-graph-trace=node"):
         osc.load(nsys.write(t, tmp_path / "t.sqlite"))
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from builders import TraceBuilder, nsys
 
 import overlapscope as osc
+from builders import TraceBuilder, nsys
 from overlapscope.analysis.window import find_steps
 
 GEMM = "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_64x3_tn"

@@ -61,7 +61,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _run(arguments: list[str]) -> int:
     try:
-        code = app(arguments, standalone_mode=False)
+        code = app(arguments, prog_name="overlapscope", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except (typer.Abort, KeyboardInterrupt):

@@ -85,13 +85,12 @@ def _no_colour() -> bool:
 
 
 def _laid_out(built: Document, format: Format, *, colour: bool) -> str:
-    from ..report import export, text
+    if format is not Format.TEXT:
+        from ..report import export
 
-    if format is Format.JSON:
-        return export.json_text(built) + "\n"
-    if format is Format.CSV:
-        return export.csv(built)
-    if format is Format.MD:
-        return export.markdown(built)
+        layout = {Format.JSON: export.json_text, Format.CSV: export.csv, Format.MD: export.markdown}[format]
+        return layout(built)
+    from ..report import text
+
     columns = shutil.get_terminal_size((text.WIDTH, 24)).columns if colour else text.WIDTH
     return text.render(built, colour=colour, width=min(columns, text.WIDTH))

@@ -7,12 +7,12 @@ import os
 import re
 import zlib
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ..classify import Classifier
 from ..errors import InputError, NotATraceError
 from ..trace import Dropped, Trace
-from . import kineto, nsys
 from .assemble import assemble
 from .raw import Progress, RawTrace
 from .report_file import exported, is_report
@@ -135,13 +135,20 @@ def _natural(path: Path) -> list[tuple[int, str]]:
 
 def _read(path: Path, classifier: Classifier) -> RawTrace:
     kind = _sniff(path)
+    # Imported here, since each brings libraries that a file of the other kind does not need.
     try:
-        if kind == "report":
-            with exported(path) as export:
-                trace = nsys.read(export)
-            trace.source = trace.source.__class__(str(path), "nsys", trace.source.tool, trace.source.schema)
-            return trace
-        return nsys.read(path) if kind == "sqlite" else kineto.read(path, classifier)
+        if kind == "json":
+            from . import kineto
+
+            return kineto.read(path, classifier)
+        from . import nsys
+
+        if kind == "sqlite":
+            return nsys.read(path)
+        with exported(path) as export:
+            trace = nsys.read(export)
+        trace.source = replace(trace.source, path=str(path))
+        return trace
     except PermissionError as error:
         raise InputError(
             "cannot be opened (permission denied)", "check the file's permissions", path

@@ -18,7 +18,7 @@ SCHEMA_VERSION = 1
 
 def json_text(document: Document) -> str:
     """The whole report; every time an integer of ns, what does not exist null."""
-    return json.dumps(as_dict(document), indent=2, ensure_ascii=False, allow_nan=False)
+    return json.dumps(as_dict(document), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def as_dict(document: Document) -> dict[str, Any]:

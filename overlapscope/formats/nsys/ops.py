@@ -212,7 +212,8 @@ def join_launches(export: Export, found: Found, units: Units) -> None:
     # Ids repeat between processes, so the process is part of the key; both fit one integer.
     processes = np.unique(np.concatenate([units.processes(), tid & ~0xFFFFFF]))
     key = (np.searchsorted(processes, tid & ~0xFFFFFF) << 40) | (call_ids & 0xFFFFFFFFFF)
-    order = np.argsort(key, kind="stable")
+    # A call traced with its backtrace stands several times under its id: the earliest is the call.
+    order = np.lexsort((start, key))
     key = key[order]
     wanted = np.searchsorted(processes, units.processes())[found.ops.unit] << 40 | (found.ids & 0xFFFFFFFFFF)
     at = np.minimum(np.searchsorted(key, wanted), len(key) - 1)

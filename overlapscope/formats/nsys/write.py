@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import sqlite_utils
 
 from ... import __version__
 from ...classify import Kind
@@ -106,6 +105,8 @@ def write(trace: Trace, path: Path, *, force: bool = False) -> None:
     OptionError
         The file exists and `force` is not set, or cannot be written.
     """
+    import sqlite_utils  # not above: commands that only read need not wait for it
+
     with replacing(path, force=force) as beside:
         beside.unlink(missing_ok=True)
         database = sqlite_utils.Database(beside)

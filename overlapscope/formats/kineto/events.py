@@ -1,0 +1,225 @@
+"""The events of a file, decoded no further than needed, and their numbers as exact columns."""
+
+from __future__ import annotations
+
+import decimal
+import gzip
+import zlib
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...errors import InputError, NotATraceError
+from ...intervals import Int64
+from ...trace import NA, Dropped, Source
+
+__all__ = [
+    "ABSENT",
+    "NO_ARGS",
+    "Args",
+    "Event",
+    "Events",
+    "File",
+    "TimeError",
+    "decode",
+    "integers",
+    "nanoseconds",
+    "optional",
+    "spans",
+    "whole",
+]
+
+ABSENT = msgspec.Raw(b"")
+
+
+class Args(msgspec.Struct, frozen=True, gc=False):
+    """The arguments of an event that anything here asks for; files mix types freely."""
+
+    device: Any = None
+    stream: Any = None
+    correlation: Any = None
+    bytes: Any = None
+    collective: Any = msgspec.field(default=None, name="Collective name")
+    elements_in: Any = msgspec.field(default=None, name="In msg nelems")
+    elements_out: Any = msgspec.field(default=None, name="Out msg nelems")
+    dtype: Any = None
+    group: Any = msgspec.field(default=None, name="Group size")
+    input_dims: msgspec.Raw = msgspec.field(default=ABSENT, name="Input Dims")
+    input_type: msgspec.Raw = msgspec.field(default=ABSENT, name="Input type")
+
+
+NO_ARGS = Args()
+
+
+class Event(msgspec.Struct, gc=False):
+    """One event; its times stay text until they are wanted."""
+
+    ph: str = ""
+    cat: str | None = None
+    name: Any = ""
+    ts: msgspec.Raw = ABSENT
+    dur: msgspec.Raw = ABSENT
+    pid: Any = None
+    tid: Any = None
+    args: Args | None = NO_ARGS
+
+
+class File(msgspec.Struct, gc=False):
+    """A whole file."""
+
+    events: list[Event] = msgspec.field(name="traceEvents")
+    base_ns: int = msgspec.field(default=0, name="baseTimeNanoseconds")
+    distributed: dict[str, Any] = msgspec.field(default_factory=dict, name="distributedInfo")
+    devices: list[dict[str, Any]] = msgspec.field(default_factory=list, name="deviceProperties")
+    schema: Any = msgspec.field(default=None, name="schemaVersion")
+    path: str = ""
+
+    @property
+    def source(self) -> Source:
+        schema = None if self.schema is None else str(self.schema)
+        return Source(self.path, "kineto", "PyTorch profiler", schema)
+
+    @property
+    def backend(self) -> str:
+        """The process group's backend, "nccl" also where it was not recorded: then the calls tell."""
+        return str(self.distributed.get("backend", "nccl"))
+
+
+def decode(path: Path) -> File:
+    """Decode a file.
+
+    Raises
+    ------
+    InputError
+        Cut off, damaged, or JSON of another kind.
+    """
+    try:
+        data = path.read_bytes()
+        if data[:2] == b"\x1f\x8b":
+            data = gzip.decompress(data)
+    except EOFError as error:
+        raise InputError(
+            "the gzip stream ends early, the file was cut off", "copy or record it again", path
+        ) from error
+    except (zlib.error, gzip.BadGzipFile) as error:
+        raise InputError(f"not readable as gzip ({error})", "copy or record it again", path) from error
+    try:
+        if data[:64].lstrip()[:1] == b"[":  # Chrome's bare list of events
+            file = File(events=msgspec.json.decode(data, type=list[Event]))
+        else:
+            file = msgspec.json.decode(data, type=File)
+    except msgspec.ValidationError as error:
+        raise NotATraceError(
+            f"JSON, but not a profiler trace ({error})",
+            "give a file written by torch.profiler's export_chrome_trace",
+            path,
+        ) from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        cut = "truncated" in str(error)
+        what = "the JSON is cut off" if cut else f"not valid JSON ({error})"
+        raise InputError(what, "copy or record it again", path) from error
+    file.path = str(path)
+    return file
+
+
+class Events:
+    """The complete events of a file, by category; those without a time are left out and counted."""
+
+    def __init__(self, events: list[Event]) -> None:
+        self.dropped: dict[str, Dropped] = {}
+        self._by_category: defaultdict[str | None, list[Event]] = defaultdict(list)
+        by_category = self._by_category
+        for event in events:
+            if event.ph == "X":
+                by_category[event.cat].append(event)
+
+    def of(self, categories: set[str]) -> list[Event]:
+        """All events of some categories, whatever their case."""
+        found: list[Event] = []
+        for category, events in self._by_category.items():
+            if category is not None and category.lower() in categories:
+                timed = [e for e in events if e.ts is not ABSENT and e.dur is not ABSENT]
+                found += timed
+                if len(timed) < len(events):
+                    without = len(events) - len(timed)
+                    self.dropped[category] = Dropped(without, f"{category} events", "they carry no time")
+        return found
+
+    def sample(self, categories: set[str]) -> Iterator[Event]:
+        """The first few events of each category."""
+        for category, events in self._by_category.items():
+            if category is not None and category.lower() in categories:
+                yield from events[:100]
+
+
+def integers(values: list[Any], default: int = NA, instead: list[Any] | None = None) -> Int64:
+    """Integers of the file as a column, also where they are written as text.
+
+    Where a value is none, the one at its place in `instead` is taken, else the default.
+    """
+    column = np.array(values)
+    if column.dtype == np.int64:  # no text, no None among them
+        return column
+    others = [default] * len(values) if instead is None else [whole(other, default) for other in instead]
+    return np.array([whole(v, other) for v, other in zip(values, others, strict=True)], np.int64)
+
+
+def whole(value: Any, default: int) -> int:
+    """An integer of the file, also where it is written as text; else the default."""
+    if isinstance(value, int):
+        return value
+    if isinstance(value, str):
+        try:
+            return int(value)
+        except ValueError:
+            return default
+    return default
+
+
+def optional(value: Any) -> int | None:
+    """Like `whole`, None where there is none."""
+    number = whole(value, NA)
+    return None if number == NA else number
+
+
+class TimeError(ValueError):
+    """A time that is no number."""
+
+
+def spans(events: Sequence[Event]) -> tuple[Int64, Int64]:
+    """Start and end of each event in ns. Raises `TimeError`."""
+    start = nanoseconds([e.ts for e in events])
+    return start, start + nanoseconds([e.dur for e in events])
+
+
+def nanoseconds(texts: Sequence[msgspec.Raw]) -> Int64:
+    """Decimal microseconds, as they stand in the file, to integer ns, exactly.
+
+    Digits below the nanosecond (no known profiler writes them) are rounded half to even.
+
+    Raises
+    ------
+    TimeError
+        A text is not a number.
+    """
+    written = [bytes(text) for text in texts]
+    try:
+        exact = pc.cast(pc.cast(pa.array(written, pa.binary()), pa.string()), pa.decimal128(22, 3))
+    except pa.ArrowInvalid:  # in quotes, finer than a nanosecond, or no number at all
+        return np.array([_exact(text.decode("ascii", "replace").strip('"')) for text in written], np.int64)
+    # A decimal128 is a 128-bit integer of thousandths; times fit its low half.
+    halves = np.frombuffer(exact.buffers()[1], np.int64)
+    return np.array(halves[: 2 * len(written) : 2], np.int64)
+
+
+def _exact(text: str) -> int:
+    try:
+        return int((decimal.Decimal(text) * 1000).to_integral_value(decimal.ROUND_HALF_EVEN))
+    except (decimal.InvalidOperation, ValueError, OverflowError) as error:
+        raise TimeError(f"a time reads {text[:40]!r}") from error

@@ -1,0 +1,168 @@
+"""SQLite files that are no finished nsys export: one line, naming the file, what is wrong and what to do."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+
+import overlapscope as osc
+from builders import TraceBuilder, nsys
+
+GEMM = "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_64x3_tn"
+
+
+@pytest.fixture
+def export(tmp_path: Path) -> Path:
+    t = TraceBuilder()
+    g = t.process(pid=1).device(0)
+    for i in range(3000):
+        g.kernel(GEMM, 10 * i, 10 * i + 5, stream=7)
+    return nsys.write(t, tmp_path / "t.sqlite")
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(osc.InputError) as caught:
+        osc.load(path)
+    message = str(caught.value)
+    assert message.startswith(f"{path}: ")
+    assert caught.value.remedy
+    assert "\n" not in message
+    return message
+
+
+def test_truncated(export: Path) -> None:
+    whole = export.stat().st_size
+    os.truncate(export, whole // 2)
+    assert f"is cut off: it holds {whole // 2:,} of {whole:,} bytes" in refusal(export)
+    os.truncate(export, 50)
+    assert "is cut off after 50 bytes" in refusal(export)
+
+
+def test_damaged_inside(export: Path) -> None:
+    """Pages of the kernel table overwritten: SQLite itself says so, on the way."""
+    with export.open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xab" * (export.stat().st_size - 2 * 4096))
+    assert "is damaged" in refusal(export)
+
+
+def test_empty_database(tmp_path: Path) -> None:
+    path = tmp_path / "t.sqlite"
+    db = sqlite3.connect(path)
+    db.execute("CREATE TABLE x (y)")
+    db.execute("DROP TABLE x")
+    db.commit()
+    db.close()
+    assert "is an empty SQLite file" in refusal(path)
+
+
+def test_empty_file(tmp_path: Path) -> None:
+    path = tmp_path / "t.sqlite"
+    path.touch()
+    assert "is empty" in refusal(path)
+
+
+def test_locked(export: Path) -> None:
+    writer = sqlite3.connect(export, isolation_level=None)
+    writer.execute("BEGIN EXCLUSIVE")
+    try:
+        assert "is locked by another process; wait until the export is written" in refusal(export)
+    finally:
+        writer.rollback()
+        writer.close()
+    assert len(osc.load(export).ops) == 3000
+
+
+def test_partial_export_without_kernel_table(export: Path) -> None:
+    db = sqlite3.connect(export)
+    db.execute("DROP TABLE CUPTI_ACTIVITY_KIND_KERNEL")
+    db.commit()
+    db.close()
+    assert "an nsys export without a kernel table" in refusal(export)
+
+
+def test_no_ops(export: Path) -> None:
+    db = sqlite3.connect(export)
+    db.execute("DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL")
+    db.commit()
+    db.close()
+    assert "holds no ops" in refusal(export)
+
+
+def test_some_other_database(tmp_path: Path) -> None:
+    path = tmp_path / "t.sqlite"
+    db = sqlite3.connect(path)
+    db.execute("CREATE TABLE bookmarks (url TEXT)")
+    db.close()
+    assert "is SQLite, but not an nsys export (it has no kernel table; it holds bookmarks)" in refusal(path)
+
+
+@pytest.mark.parametrize("name", ["with space.sqlite", "per%cent#hash?.sqlite", "ünïcode.sqlite"])
+def test_names_that_need_care(export: Path, name: str) -> None:
+    assert len(osc.load(export.rename(export.with_name(name))).ops) == 3000
+
+
+def test_missing_and_directory(tmp_path: Path) -> None:
+    assert "does not exist" in refusal(tmp_path / "nope.sqlite")
+    assert "holds no trace files" in refusal(tmp_path)
+
+
+def test_run_directory_that_captured_nothing(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text("{}")
+    assert "is a run directory without trace.sqlite" in refusal(tmp_path)
+
+
+@pytest.mark.skipif(sys.platform == "win32" or os.geteuid() == 0, reason="root reads everything")
+def test_no_permission(export: Path) -> None:
+    export.chmod(0)
+    assert "permission denied" in refusal(export)
+
+
+# -- nsys reports --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def report(tmp_path: Path) -> Path:
+    path = tmp_path / "capture.nsys-rep"
+    path.write_bytes(b"\x00nsys report\x00" * 10)
+    return path
+
+
+def put_nsys(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    folder.mkdir()
+    program = folder / "nsys"
+    program.write_text(f"#!{sys.executable}\n{script}\n")
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", str(folder))
+
+
+def test_report_without_nsys(report: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+    assert "is an nsys report, and nsys is not on PATH" in refusal(report)
+
+
+def test_report_of_a_newer_nsys(report: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    script = "import sys; print('Version number is invalid.', file=sys.stderr); sys.exit(1)"
+    put_nsys(tmp_path / "bin", monkeypatch, script)
+    message = refusal(report)
+    assert "nsys cannot export it (it says: Version number is invalid.)" in message
+    assert "use the nsys that recorded it, or a newer one" in message
+
+
+def test_report_is_exported_and_read(
+    report: Path, export: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    script = (
+        "import shutil, sys; a = sys.argv[1:]; assert a[:3] == ['export', '--type', 'sqlite'];"
+        f"shutil.copy({str(export)!r}, a[a.index('-o') + 1])"
+    )
+    put_nsys(tmp_path / "bin", monkeypatch, script)
+    trace = osc.load(report)
+    assert len(trace.ops) == 3000
+    assert trace.provenance.sources[0].path == str(report)
+    assert [p.name for p in tmp_path.iterdir() if "export" in p.name] == []

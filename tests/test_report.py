@@ -1,0 +1,296 @@
+"""What a report says and how: exact text at 80 columns, JSON that is pinned, names that are hostile."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import overlapscope as osc
+from builders import TraceBuilder, kineto, nsys
+from overlapscope.report import document, export, text
+from overlapscope.report.words import duration, escape, percent, scale, shortened
+
+GEMM = "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_64x3_tn"
+ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<(unsigned long)4096>)"
+HOSTILE = "evil\x1b[31m\n<script>|`x`\u202e[bold]kernel"
+
+
+def two_ranks(tmp_path: Path) -> osc.Trace:
+    """Two ranks, two measured steps and a warm-up, 10 ms each; the GPU work starts 1 ms into each."""
+    t = TraceBuilder()
+    ms = 1_000_000
+    for rank in range(2):
+        p = t.process(pid=100 + rank, rank=rank, world=2)
+        g = p.device(rank)
+        p.mark(f"rank {rank} of 2", 0, domain="overlapscope", category="rank")
+        for i, (name, role) in enumerate((("warmup 0", "warmup"), ("step 0", "step"), ("step 1", "step"))):
+            at = 10 * ms * i
+            p.range(name, at, at + 10 * ms, domain="overlapscope", category=role)
+            launch = (at + 10, at + 20)
+            g.kernel(GEMM, at + ms, at + 5 * ms, stream=7, launch=launch)
+            g.kernel(ALL_REDUCE, at + 4 * ms + rank * ms, at + 7 * ms, stream=20, launch=launch)
+            g.kernel(HOSTILE, at + 8 * ms, at + 8 * ms + 500, stream=7, launch=launch)
+            g.memcpy("DtoH", at + 8 * ms, at + 9 * ms, stream=9, launch=launch)
+    return osc.load(nsys.write(t, tmp_path / "trace.sqlite", style="3.25"))
+
+
+TEXT = """\
+trace       trace.sqlite
+recorded by Nsight Systems 2026.2.1.210, schema 3.25.0
+ranks       2 ranks on NVIDIA H100 80GB HBM3; recorded by the program's marker
+window      2 steps (step 0 to step 1), 8.000 ms each; 1 warm-up step left out
+
+20.0 % of the communication is hidden under compute.
+Exposed: 2.000 ms of communication, 25.0 % of the step.
+Hiding all of it would shorten the step by at most 25.0 % (1.33x).
+
+Where the time went (ms)
+
+                            + exposed  + exposed
+ rank    window  = compute       comm     memory  + idle    comm  hidden
+ ───────────────────────────────────────────────────────────────────────
+ 0       16.000      8.001      4.000      1.999   2.000   6.000  33.3 %
+ 1       16.000      8.001      4.000      1.999   2.000   4.000   0.0 %
+
+ mean    16.000      8.001      4.000      1.999   2.000   5.000  20.0 %
+ share  100.0 %     50.0 %     25.0 %     12.5 %  12.5 %  31.2 %
+
+Communication, mean of 2 ranks (ms)
+
+ collective  count  time (union)  time (sum)  hidden  exposed   ratio
+ ────────────────────────────────────────────────────────────────────
+ all_reduce      2         5.000       5.000   1.000    4.000  20.0 %
+
+Names that no rule knows, counted as compute (<0.1 % of all kernel time)
+
+ name                                            count  sum (µs)
+ ───────────────────────────────────────────────────────────────
+ evil\\x1b[31m\\x0a<script>|`x`\\u202e[bold]kernel      4     2.000
+"""
+
+
+def test_text_exactly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    two_ranks(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    shown = text.render(document.build(osc.load("trace.sqlite")))
+    assert shown == TEXT
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_colour_adds_nothing_but_colour(tmp_path: Path) -> None:
+    from rich.text import Text
+
+    built = document.build(two_ranks(tmp_path))
+    coloured = text.render(built, colour=True)
+    assert "\x1b[1m" in coloured
+    plain = "\n".join(line.rstrip() for line in Text.from_ansi(coloured).plain.splitlines()) + "\n"
+    assert plain == text.render(built)
+
+
+def test_narrow_terminal(tmp_path: Path) -> None:
+    shown = text.render(document.build(two_ranks(tmp_path)), width=80)
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+JSON_RANK_KEYS = [
+    "rank",
+    "device",
+    "pid",
+    "window_ns",
+    "compute_ns",
+    "gemm_ns",
+    "attention_ns",
+    "comm_ns",
+    "memory_ns",
+    "overlap_ns",
+    "gemm_overlap_ns",
+    "exposed_comm_ns",
+    "exposed_memory_ns",
+    "idle_ns",
+    "overlap_ratio",
+    "gemm_overlap_ratio",
+    "n_comm",
+    "n_gemm",
+    "n_ops",
+]
+
+
+def test_json_is_pinned(tmp_path: Path) -> None:
+    said = json.loads(export.json_text(document.build(two_ranks(tmp_path))))
+    assert list(said) == ["schema_version", "provenance", "ranks", "collectives", "unclassified", "warnings"]
+    assert said["schema_version"] == 1
+    assert list(said["provenance"]) == [
+        "sources",
+        "lanes",
+        "gpus",
+        "ranks_from",
+        "world_size",
+        "clock",
+        "origin_ns",
+        "link",
+        "window",
+        "dropped",
+    ]
+    assert said["provenance"]["window"] == {
+        "mode": "steps",
+        "steps": ["step 0", "step 1"],
+        "left_out": ["warmup 0"],
+        "bounds_ns": {
+            "0": [[11_000_000, 19_000_000], [21_000_000, 29_000_000]],
+            "1": [[11_000_000, 19_000_000], [21_000_000, 29_000_000]],
+        },
+    }
+    assert list(said["ranks"][0]) == JSON_RANK_KEYS
+    assert said["ranks"][1]["exposed_comm_ns"] == 4_000_000
+    assert said["ranks"][1]["overlap_ratio"] == 0.0
+    assert said["collectives"][0] == {
+        "rank": 0,
+        "collective": "all_reduce",
+        "count": 2,
+        "union_ns": 6_000_000,
+        "sum_ns": 6_000_000,
+        "overlap_ns": 2_000_000,
+        "exposed_ns": 4_000_000,
+        "bytes": None,
+    }
+    assert said["unclassified"] == [{"name": HOSTILE, "count": 4, "sum_ns": 2000}]
+    assert said["warnings"] == []
+
+
+def test_json_says_null_not_nan(tmp_path: Path) -> None:
+    t = TraceBuilder()
+    p = t.process(pid=1, rank=0, world=1, backend="gloo")
+    p.op("aten::mm", 0, 10)
+    told = export.json_text(document.build(osc.load(kineto.write(p, tmp_path / "r.json"))))
+    rank = json.loads(told, parse_constant=lambda c: pytest.fail(f"{c} in JSON"))["ranks"][0]
+    assert rank["overlap_ratio"] is None
+    assert rank["device"] is None
+    assert json.loads(told)["collectives"] == []
+
+
+def test_csv_reads_back(tmp_path: Path) -> None:
+    import pandas as pd
+
+    built = document.build(two_ranks(tmp_path))
+    table = pd.read_csv(io.StringIO(export.csv(built)))
+    assert list(table.columns) == JSON_RANK_KEYS
+    assert table["exposed_comm_ns"].tolist() == built.overlap.ranks["exposed_comm_ns"].tolist()
+
+
+def test_markdown_tables_hold_together(tmp_path: Path) -> None:
+    shown = export.markdown(document.build(two_ranks(tmp_path)))
+    rows = [line for line in shown.splitlines() if line.startswith("|")]
+    assert rows[0] == ("| rank | window | compute | exposed comm | exposed memory | idle | comm | hidden |")
+    assert rows[2] == ("| 0 | 16.000 ms | 8.001 ms | 4.000 ms | 1.999 ms | 2.000 ms | 6.000 ms | 33.3 % |")
+    # The name that nobody knows must not break out of its cell.
+    (hostile,) = [row for row in rows if "evil" in row]
+    assert hostile == "| `` evil\\x1b[31m\\x0a<script>\\|`x`\\u202e[bold]kernel `` | 4 | 0.002 ms |"
+
+
+def test_only_some_ranks(tmp_path: Path) -> None:
+    trace = two_ranks(tmp_path)
+    built = document.build(trace, ranks=[1])
+    assert built.overlap.ranks["rank"].tolist() == [1]
+    assert "1 of 2 ranks are shown: means are over these" in built.warnings
+    with pytest.raises(osc.OptionError, match="--rank: 5 is not in the trace; it holds ranks 0, 1"):
+        document.build(trace, ranks=[5])
+
+
+def test_warnings_say_what_must_be_known(tmp_path: Path) -> None:
+    t = TraceBuilder()
+    g = t.process(pid=1).device(0)
+    g.kernel("void flux::GemmRS<cutlass::gemm::kernel::GemmUniversal>(int)", 0, 10, stream=7)
+    trace = osc.load(nsys.write(t, tmp_path / "t.sqlite"))
+    fused = trace.names["fused_comm"].tolist()
+    warnings = document.build(trace).warnings
+    assert fused == [True]
+    assert any("compute and communicate at once" in w for w in warnings)
+
+
+def test_headline_knows_when_compute_is_too_short(tmp_path: Path) -> None:
+    """100 of communication, 10 of compute: hiding cannot bring the window under 100."""
+    t = TraceBuilder()
+    g = t.process(pid=1).device(0)
+    g.kernel(GEMM, 0, 10, stream=7)
+    g.kernel(ALL_REDUCE, 10, 110, stream=20)
+    lines = text.headline(document.build(osc.load(nsys.write(t, tmp_path / "t.sqlite"))))
+    assert lines == [
+        "0.0 % of the communication is hidden under compute.",
+        "Exposed: 100 ns of communication, 90.9 % of the window.",
+        "Hiding all of it would shorten the window by at most 9.1 % (1.10x).",
+        "There is not enough compute to hide it all: it takes 100 ns by itself.",
+    ]
+
+
+def test_no_communication(tmp_path: Path) -> None:
+    t = TraceBuilder()
+    t.process(pid=1).device(0).kernel(GEMM, 0, 10, stream=7)
+    built = document.build(osc.load(nsys.write(t, tmp_path / "t.sqlite")))
+    assert text.headline(built) == ["No communication in this window: nothing to hide."]
+    assert "n/a" in text.render(built)
+
+
+# -- words ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("part", "whole", "said"),
+    [
+        (0, 10, "0.0 %"),
+        (1, 3, "33.3 %"),
+        (1, 100_000, "<0.1 %"),
+        (99_999, 100_000, ">99.9 %"),
+        (10, 10, "100.0 %"),
+        (0, 0, "n/a"),
+    ],
+)
+def test_percent(part: int, whole: int, said: str) -> None:
+    assert percent(part, whole) == said
+
+
+@pytest.mark.parametrize(
+    ("ns", "said"),
+    [
+        (0, "0 ns"),
+        (999, "999 ns"),
+        (1500, "1.500 µs"),
+        (2_000_000, "2.000 ms"),
+        (9 * 10**9, "9,000.000 ms"),
+        (10**10, "10.000 s"),
+    ],
+)
+def test_duration(ns: int, said: str) -> None:
+    assert duration(ns) == said
+
+
+def test_scale_of_nothing() -> None:
+    assert scale(0) == (1, "ns")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("plain <name> (x)", "plain <name> (x)"),
+        ("gelü µs", "gelü µs"),
+        ("a\x1b]0;t\x07b", "a\\x1b]0;t\\x07b"),
+        ("a\u202eb\u2066", "a\\u202eb\\u2066"),
+        ("a\x9bb", "a\\x9bb"),
+        ("tab\there\r\n", "tab\\x09here\\x0d\\x0a"),
+        ("line\u2028sep\u3000", "line\\u2028sep\\u3000"),
+        ("\U000e0001", "\\U000e0001"),
+    ],
+)
+def test_escape(name: str, said: str) -> None:
+    assert escape(name) == said
+
+
+def test_shortened_keeps_both_ends() -> None:
+    assert shortened("a" * 10, 10) == "a" * 10
+    cut: Any = shortened("head" + "x" * 50 + "tail", 20)
+    assert len(cut) == 20
+    assert cut.startswith("head")
+    assert cut.endswith("tail")
