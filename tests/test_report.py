@@ -42,7 +42,8 @@ TEXT = """\
 trace       trace.sqlite
 recorded by Nsight Systems 2026.2.1.210, schema 3.25.0
 ranks       2 ranks on NVIDIA H100 80GB HBM3; recorded by the program's marker
-window      2 steps (step 0 to step 1), 8.000 ms each; 1 warm-up step left out
+window      2 steps (step 0 to step 1), 8.000 ms each; 1 warm-up step left out;
+            8 ops lie outside
 
 20.0 % of the communication is hidden under compute.
 Exposed: 2.000 ms of communication, 25.0 % of the step.
@@ -139,6 +140,7 @@ def test_json_is_pinned(tmp_path: Path) -> None:
         "mode": "steps",
         "steps": ["step 0", "step 1"],
         "left_out": ["warmup 0"],
+        "n_ops_outside": 8,
         "bounds_ns": {
             "0": [[11_000_000, 19_000_000], [21_000_000, 29_000_000]],
             "1": [[11_000_000, 19_000_000], [21_000_000, 29_000_000]],

@@ -30,6 +30,8 @@ class Document:
         The tally of op names in the window, and those of them that no rule knew.
     gpus : tuple of str
         Distinct GPU names; empty where not recorded.
+    n_ops_outside : int
+        Ops of these ranks that do not touch the window: no figure counts them.
     warnings : tuple of str
         All that a reader must know before trusting a figure.
     """
@@ -39,6 +41,7 @@ class Document:
     names: pd.DataFrame
     unclassified: pd.DataFrame
     gpus: tuple[str, ...]
+    n_ops_outside: int
     warnings: tuple[str, ...]
 
 
@@ -62,7 +65,8 @@ def build(
     names = tally(trace, chosen)
     unknown = unclassified(names)
     gpus = tuple(dict.fromkeys(g for g in trace.ranks["gpu"] if g is not None))
-    return Document(trace.provenance, result, names, unknown, gpus, _warnings(trace, result, names))
+    outside = len(trace.ops) - int(result.ranks["n_ops"].sum())
+    return Document(trace.provenance, result, names, unknown, gpus, outside, _warnings(trace, result, names))
 
 
 def _only(trace: Trace, ranks: Sequence[int] | None) -> Trace:

@@ -105,20 +105,20 @@ def _sources(document: Document) -> str:
 def _window(document: Document) -> str:
     window = document.overlap.windows
     mean = float(document.overlap.ranks["window_ns"].mean())
-    length = duration(mean)
-    if window.mode == "steps":
-        names = window.steps[0] if len(window.steps) == 1 else f"{window.steps[0]} to {window.steps[-1]}"
-        text = f"{len(window.steps)} step{'s' * (len(window.steps) != 1)} ({names})"
-        text += f", {duration(mean / len(window.steps))} each" if len(window.steps) > 1 else f", {length}"
-        if window.left_out:
-            text += f"; {len(window.left_out)} warm-up step{'s' * (len(window.left_out) != 1)} left out"
-        return text
+    n = len(window.steps)
+    if window.mode == "whole":
+        average = " on average" if len(window.of_rank) > 1 else ""
+        return f"whole trace, each rank's first op to its last: {duration(mean)}{average}"
     if window.mode == "range":
         bounds = next(iter(window.of_rank.values()))
-        return f"{bounds.start[0] / 1e6:,.3f} ms to {bounds.end[-1] / 1e6:,.3f} ms, {length}"
-    return (
-        f"whole trace, each rank's first op to its last: {length}{' on average' * (len(window.of_rank) > 1)}"
-    )
+        text = f"{bounds.start[0] / 1e6:,.3f} ms to {bounds.end[-1] / 1e6:,.3f} ms"
+    elif n == 1:
+        text = f"1 step ({window.steps[0]}), {duration(mean)}"
+    else:
+        text = f"{n} steps ({window.steps[0]} to {window.steps[-1]}), {duration(mean / n)} each"
+    if window.left_out:
+        text += f"; {len(window.left_out)} warm-up step{'s' * (len(window.left_out) > 1)} left out"
+    return f"{text}; {document.n_ops_outside:,} ops lie outside"
 
 
 # -- headline ------------------------------------------------------------------------------------------------

@@ -78,12 +78,19 @@ class File(msgspec.Struct, gc=False):
     distributed: dict[str, Any] = msgspec.field(default_factory=dict, name="distributedInfo")
     devices: list[dict[str, Any]] = msgspec.field(default_factory=list, name="deviceProperties")
     schema: Any = msgspec.field(default=None, name="schemaVersion")
+    markers: Any = msgspec.field(default=None, name="overlapscope")  # see overlapscope.markers
     path: str = ""
 
     @property
     def source(self) -> Source:
         schema = None if self.schema is None else str(self.schema)
         return Source(self.path, "kineto", "PyTorch profiler", schema)
+
+    @property
+    def roles(self) -> dict[str, str]:
+        """Role by name of the ranges that the program marked."""
+        roles = self.markers.get("roles") if isinstance(self.markers, dict) else None
+        return {str(k): str(v) for k, v in roles.items()} if isinstance(roles, dict) else {}
 
     @property
     def backend(self) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 from ...classify import Classifier
 from ...errors import InputError
 from ...intervals import Spans, union
+from ...markers import DOMAIN
 from ...trace import NA
 from ..raw import RawRanges, RawTrace, Unit
 from .events import Event, Events, File, TimeError, decode, integers, optional, spans
@@ -37,7 +38,8 @@ def read(path: Path, classifier: Classifier) -> RawTrace:
     try:
         trace = read_gpu(file, events, classifier, unit) or read_host(file, events, classifier, unit)
         ops = set(trace.names.pairs)
-        trace.ranges = _ranges([e for e in events.of(ANNOTATION) if (str(e.name), None) not in ops])
+        annotations = [e for e in events.of(ANNOTATION) if (str(e.name), None) not in ops]
+        trace.ranges = _ranges(annotations, file.roles)
         overhead = events.of(OVERHEAD)
         trace.overhead = {unit.process: union(*spans(overhead))} if overhead else {}
     except TimeError as error:
@@ -55,16 +57,17 @@ def _pid(events: Events) -> int | None:
     return pids.most_common(1)[0][0] if pids else None
 
 
-def _ranges(events: list[Event]) -> RawRanges:
+def _ranges(events: list[Event], roles: dict[str, str]) -> RawRanges:
     start, end = spans(events)
+    names = [str(e.name) for e in events]
     return RawRanges(
         start=start,
         end=end,
         process=np.zeros(len(events), np.int64),
         thread=integers([e.tid for e in events]),
-        name=[str(e.name) for e in events],
-        domain=[""] * len(events),
-        role=[""] * len(events),
+        name=names,
+        domain=[DOMAIN if name in roles else "" for name in names],
+        role=[roles.get(name, "") for name in names],
     )
 
 

@@ -7,16 +7,15 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
+from ...markers import DOMAIN
 from ...trace import NA
 from ..raw import RawRanges
 from .export import Export
 from .schema import (
     EVENT_CATEGORY,
     EVENT_DOMAIN,
-    EVENT_MARK,
     EVENT_PUSH_POP,
     EVENT_START_END,
-    MARKER_DOMAIN,
     NVTX_TABLE,
     OP_ROLE,
     RANK_ROLE,
@@ -51,9 +50,7 @@ class Nvtx:
     def marked(self, role: str) -> list[tuple[int, int, int]]:
         """The (process, domain, category) under which our markers give a role."""
         return [
-            key
-            for key, name in self.roles.items()
-            if name == role and self.domains.get(key[:2]) == MARKER_DOMAIN
+            key for key, name in self.roles.items() if name == role and self.domains.get(key[:2]) == DOMAIN
         ]
 
 
@@ -106,17 +103,19 @@ def read_ranks(export: Export, nvtx: Nvtx) -> Ranks:
     """Ranks the program itself told: our marker ("rank 3 of 8"), else nsys's own note of an MPI rank."""
     if not export.has(NVTX_TABLE, "eventType", "globalTid"):
         return Ranks()
-    rows = export.rows(
-        f"SELECT globalTid, {export.column(NVTX_TABLE, 'domainId', 0)},"
-        f" {export.column(NVTX_TABLE, 'category', 0)}, eventType, {message_sql(export)} FROM {NVTX_TABLE}"
-        f" WHERE eventType NOT IN ({EVENT_PUSH_POP}, {EVENT_START_END}, {EVENT_DOMAIN}, {EVENT_CATEGORY})"
-        " AND globalTid IS NOT NULL"
-    )
     marked = set(nvtx.marked(RANK_ROLE))
+    category = export.column(NVTX_TABLE, "category", 0)
+    of_ranks = ", ".join(str(number) for _, _, number in marked) or "NULL"
+    rows = export.rows(
+        f"SELECT globalTid, {export.column(NVTX_TABLE, 'domainId', 0)}, {category}, {message_sql(export)}"
+        f" FROM {NVTX_TABLE} WHERE globalTid IS NOT NULL"
+        f" AND eventType NOT IN ({EVENT_DOMAIN}, {EVENT_CATEGORY})"
+        f" AND (eventType NOT IN ({EVENT_PUSH_POP}, {EVENT_START_END}) OR {category} IN ({of_ranks}))"
+    )
     told, mpi = Ranks(source="recorded by the program's marker"), Ranks(source="recorded by nsys (MPI rank)")
-    for tid, domain, category, event, message in rows:
+    for tid, domain, number, message in rows:
         words = message.split()
-        if event == EVENT_MARK and (process_of(tid), domain, category) in marked:
+        if (process_of(tid), domain, number) in marked:
             if len(words) == 4 and words[1].isdigit() and words[3].isdigit():
                 told.of_process[process_of(tid)] = int(words[1])
                 told.world_size = int(words[3])

@@ -30,10 +30,9 @@ EVENT_PUSH_POP = 59
 EVENT_START_END = 60
 EVENT_DOMAIN = 75
 
-# The marker convention as it stands in NVTX_EVENTS (see overlapscope.markers): the category is the role.
-MARKER_DOMAIN = "overlapscope"
-OP_ROLE = "op"
+# Roles of the marker convention (see overlapscope.markers; in NVTX_EVENTS the category is the role).
 RANK_ROLE = "rank"
+OP_ROLE = "op"  # not a program's to use: an op of a CPU run, in a file that we wrote
 
 # CUPTI's copyKind: H host, D device, A array, P peer.
 COPY_KINDS = {"Unknown": 0, "HtoD": 1, "DtoH": 2, "HtoA": 3, "AtoH": 4, "AtoA": 5, "AtoD": 6, "DtoA": 7}

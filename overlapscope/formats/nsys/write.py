@@ -13,6 +13,7 @@ import pandas as pd
 from ... import __version__
 from ...classify import Kind
 from ...files import replacing
+from ...markers import DOMAIN
 from ...trace import NA, Trace
 from ..raw import MEMSET_NAME, copy_name
 from .schema import (
@@ -23,7 +24,6 @@ from .schema import (
     EVENT_PUSH_POP,
     EXTRA_TABLE,
     KERNEL_TABLE,
-    MARKER_DOMAIN,
     MEMCPY_TABLE,
     MEMSET_TABLE,
     NVTX_TABLE,
@@ -200,7 +200,7 @@ class _Writer:
         if host_ops:
             ops = self._ops()
             for op in ops.itertuples(index=False):
-                number, category = ids.of(op.pid, MARKER_DOMAIN, OP_ROLE)
+                number, category = ids.of(op.pid, DOMAIN, OP_ROLE)
                 payload = None if op.bytes == NA else int(op.bytes)
                 tid = op.pid | (int(op.stream) & 0xFFFFFF)
                 rows.append(
@@ -217,7 +217,7 @@ class _Writer:
                     )
                 )
         for rank, process in self.process.items():
-            number, category = ids.of(process, MARKER_DOMAIN, RANK_ROLE)
+            number, category = ids.of(process, DOMAIN, RANK_ROLE)
             text = f"rank {rank} of {self.trace.provenance.world_size or len(self.process)}"
             rows.append(_event(0, None, EVENT_MARK, text, process, number, category))
         return [*ids.rows(), *rows]

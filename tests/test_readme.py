@@ -1,0 +1,95 @@
+"""The README is true: its commands run, its report is the one a user sees, what it lists exists."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from overlapscope.analysis.overlap import COLLECTIVE_COLUMNS, RANK_COLUMNS
+
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCK = re.compile(r"(<!-- run -->\n)?```(\w+)\n(.*?)```", re.DOTALL)
+BLOCKS = [(bool(marked), language, body) for marked, language, body in BLOCK.findall(README)]
+
+INSTALL = [
+    "pip install -e . && overlapscope run --workload block --tp 2",
+    "pip install -e '.[test]' && pytest",
+]
+"""Run by .ci/run, each in a fresh environment."""
+
+
+def test_every_command_is_run_somewhere() -> None:
+    unmarked = [
+        body.strip() for marked, language, body in BLOCKS if language in ("sh", "python") and not marked
+    ]
+    assert unmarked == INSTALL
+    gate = (ROOT / ".ci" / "run").read_text()
+    assert "README.md" in gate
+
+
+@pytest.mark.real
+def test_commands_in_order(tmp_path: Path) -> None:
+    """One after another in one folder, as a reader would type them."""
+    scripts = Path(sys.executable).parent
+    env = {**os.environ, "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}", "COLUMNS": "80"}
+    for marked, language, body in BLOCKS:
+        if language == "toml":
+            (tmp_path / "my-rules.toml").write_text(body)
+        if not marked:
+            continue
+        command = ["bash", "-euc", body] if language == "sh" else [sys.executable, "-c", body]
+        done = subprocess.run(
+            command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=False
+        )
+        assert done.returncode == 0, f"{body}\n{done.stdout}\n{done.stderr}"
+        assert "Traceback" not in done.stderr
+    assert {"all.sqlite", "my-run", "report.json"} <= {p.name for p in tmp_path.iterdir()}
+
+
+def headings(report: str) -> list[str]:
+    """The lines of a report that carry no figures: labels of the head, titles and heads of the tables."""
+    words = [re.sub(r"\s+", " ", line).strip() for line in report.splitlines()]
+    labels = [w.split()[0] for w in words[:4]]
+    return labels + [
+        re.sub(r"\((s|ms|µs)\)", "(unit)", w) for w in words[4:] if w and not re.search(r"\d", w)
+    ]
+
+
+@pytest.mark.real
+def test_the_report_shown_is_the_report_one_gets(tmp_path: Path) -> None:
+    shown = next(body for _, language, body in BLOCKS if language == "text")
+    command = [sys.executable, "-m", "overlapscope", *INSTALL[0].split("&& overlapscope ")[1].split()]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True)
+    assert headings(shown) == headings(done.stdout)
+    assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+def test_json_keys_are_documented() -> None:
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", README, re.MULTILINE))
+    assert re.findall(r"`(\w+)`", rows["ranks"]) == list(RANK_COLUMNS)
+    assert re.findall(r"`(\w+)`", rows["collectives"]) == list(COLLECTIVE_COLUMNS)
+    assert re.findall(r"`(\w+)`", rows["unclassified"]) == ["name", "count", "sum_ns"]
+
+
+def test_options_named_exist() -> None:
+    """No option of ours in the text that no command knows."""
+    named = set(re.findall(r"--[a-z][a-z-]+", README))
+    theirs = {"--trace", "--cuda-graph-trace", "--type"}
+    known: set[str] = set()
+    for command in ("run", "report", "convert", "kernels"):
+        done = subprocess.run(
+            [sys.executable, "-m", "overlapscope", command, "--help"],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "COLUMNS": "200"},
+            timeout=60,
+            check=True,
+        )
+        known |= set(re.findall(r"--[a-z][a-z-]+", done.stdout))
+    assert named - theirs <= known
