@@ -40,7 +40,7 @@ DOMAIN = "overlapscope"
 """The NVTX domain of the ranges, and the key of the roles in a PyTorch profile."""
 
 _UNKNOWN = object()
-_domain: Any = _UNKNOWN  # the NVTX domain; None where nothing listens
+_nvtx: Any = _UNKNOWN  # the nvtx module; None where nothing listens
 _roles: dict[str, str] = {}
 _roles_json = "{}"
 
@@ -62,9 +62,9 @@ class Range(ContextDecorator):
         return Range(self.name, self.role, bytes=self.bytes)
 
     def __enter__(self) -> Range:
-        domain = _listening()
-        if domain is not None:
-            domain.push_range(domain.get_event_attributes(self.name, None, self.role or None, self.bytes))
+        nvtx = _listening()
+        if nvtx is not None:
+            nvtx.push_range(self.name, domain=DOMAIN, category=self.role or None, payload=self.bytes)
             self._pushed = True
         torch = _profiling()
         if torch is not None:
@@ -80,7 +80,7 @@ class Range(ContextDecorator):
             self._record.__exit__(kind, error, trace)
             self._record = None
         if self._pushed:
-            _domain.pop_range()
+            _nvtx.pop_range(DOMAIN)
             self._pushed = False
 
 
@@ -116,18 +116,17 @@ def rank(rank: int, world: int) -> None:
 
 
 def _listening() -> Any:
-    """The NVTX domain, or None where no tool listens. A tool is there from a process's start or never is."""
-    global _domain
-    if _domain is _UNKNOWN:
+    """The nvtx module, or None where no tool listens. A tool is there from a process's start or never is."""
+    global _nvtx
+    if _nvtx is _UNKNOWN:
         try:
             import nvtx
         except ImportError:
-            _domain = None
+            _nvtx = None
         else:
-            domain = nvtx.get_domain(DOMAIN)
-            # Without a tool nvtx >= 0.2.12 gives a stand-in that has no handle.
-            _domain = domain if hasattr(domain, "handle") else None
-    return _domain
+            # Without a tool newer versions give a stand-in for a domain, which has no handle.
+            _nvtx = nvtx if hasattr(nvtx.get_domain(DOMAIN), "handle") else None
+    return _nvtx
 
 
 def _profiling() -> Any:

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from builders import TraceBuilder, kineto, nsys
 
+from builders import TraceBuilder, kineto, nsys
 from overlapscope import __version__
 from overlapscope.cli import main
 
@@ -244,7 +244,8 @@ def test_version_and_help_import_nothing_heavy() -> None:
             "import sys; from overlapscope.cli import main\n"
             "try: main(sys.argv[1:])\n"
             "except SystemExit as e: code = e.code\n"
-            "print([m for m in ('torch', 'pandas', 'plotly', 'numpy', 'nvtx') if m in sys.modules], code, file=sys.stderr)"
+            "heavy = [m for m in ('torch', 'pandas', 'plotly', 'numpy', 'nvtx') if m in sys.modules]\n"
+            "print(heavy, code, file=sys.stderr)"
         )
         done = subprocess.run(
             [sys.executable, "-c", script, *arguments], capture_output=True, text=True, timeout=60, check=True

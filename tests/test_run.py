@@ -124,6 +124,15 @@ def test_a_profile_carries_the_role_of_every_range(done: Run) -> None:
 
 
 @pytest.mark.real
+def test_the_trace_carries_the_roles(done: Run) -> None:
+    ranges = done.trace.ranges
+    roles = {(str(r.name), str(r.role)) for r in ranges.itertuples()}
+    wanted = {("step 0", "step"), ("warmup 0", "warmup"), ("backward", "phase"), ("layer 1", "layer")}
+    wanted |= {("attn.core.grad", "sharded"), ("mlp.norm", "replicated"), ("mlp.down.all_reduce", "comm")}
+    assert wanted <= roles
+
+
+@pytest.mark.real
 def test_run_json_says_what_ran_and_where(done: Run) -> None:
     data = done.manifest
     assert data["schema_version"] == 1
@@ -137,10 +146,8 @@ def test_run_json_says_what_ran_and_where(done: Run) -> None:
     )
     assert (data["device"], data["backend"], data["recorder"]) == ("cpu", "gloo", "torch")
     assert data["recorder_why"] == "nsys records GPUs, and the run is on a CPU"
-    assert data["options"] == {
-        **{"hidden": 64, "heads": 4, "ffn": 256, "seq": 32, "batch": 2, "layers": 2},
-        **{"dtype": "float64", "forward_only": False, "seed": 0},
-    }
+    shape = {"hidden": 64, "heads": 4, "ffn": 256, "seq": 32, "batch": 2, "layers": 2}
+    assert data["options"] == {**shape, "dtype": "float64", "forward_only": False, "seed": 0}
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", data["start_utc"])
     assert 0 < data["duration_s"] < 60
     assert {"overlapscope", "python", "torch", "nvtx", "nsys", "cuda", "nccl"} == set(data["versions"])

@@ -1,0 +1,279 @@
+"""The command line's side of a run: start the launcher, follow what it says, keep what it recorded.
+
+This process never imports torch, and no process started here outlives it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+
+from ..errors import InputError, OverlapscopeError, RunError
+from . import nsys as nsight
+from .events import Event, EventReader
+from .failure import cause
+from .launcher import GRACE_S, KILL_S
+from .machine import Machine, inspect
+from .manifest import Manifest
+from .nsys import Nsys
+from .plan import Plan, Request, make, workload
+from .progress import Progress
+from .rundir import RunDir, default_path
+
+__all__ = ["execute", "run"]
+
+POLL_S = 0.05  # how late a progress line may be
+TAIL_LINES = 60  # a traceback through autograd and a few lines around it
+NSYS_S = 120.0  # for nsys to write its report once its program has ended
+REPORT = "nsys"  # its name without ending
+Say = Callable[[str], None]
+
+
+def run(request: Request, say: Say = lambda text: None) -> RunDir:
+    """Run a workload on as many processes as it asks for, and record them.
+
+    Parameters
+    ----------
+    request : Request
+    say : callable, optional
+        Told in a few words what is being done, whenever that changes.
+
+    Returns
+    -------
+    RunDir
+        With ``trace.sqlite`` (all ranks) and ``run.json``.
+
+    Raises
+    ------
+    OptionError
+        What is asked for cannot be; nothing was started.
+    RunError
+        A rank failed; what had been recorded is in the directory, which the message names.
+    """
+    workload(request.workload)  # before the machine is looked at
+    machine = inspect(gpus=request.device != "cpu")
+    wanted = request.recorder == "nsys" or (request.recorder == "auto" and machine.gpus)
+    nsys = nsight.find() if wanted else None
+    plan = make(request, machine, nsys)
+    folder = RunDir.prepare(request.output or default_path(plan.workload, plan.tp), force=request.force)
+    execute(
+        plan, folder, machine, nsys if plan.recorder == "nsys" else None, say, keep_json=request.keep_json
+    )
+    return folder
+
+
+def execute(
+    plan: Plan, folder: RunDir, machine: Machine, nsys: Nsys | None, say: Say, *, keep_json: bool = False
+) -> None:
+    """Do what the plan says in a directory that is ready for it; raises as :func:`run` does."""
+    manifest = Manifest(plan, machine, nsys)
+    folder.write_manifest(manifest.data)
+    ranks = _Ranks(plan, folder, nsys)
+    error: BaseException | None
+    try:
+        ranks.follow(say)
+        say("bringing the ranks' recordings together")
+        kept = _collect(folder, nsys, tolerant=ranks.failed)
+        error = ranks.error(f"what was recorded is in {folder.path}" if kept else "nothing was recorded")
+    except BaseException as failure:
+        # A rank that failed comes before what its failure left unreadable.
+        error = ranks.error(f"what was recorded cannot be read ({failure})") or failure
+    if keep_json:
+        folder.keep_json()
+    manifest.end(plan, ranks.events, error)
+    folder.write_manifest(manifest.data)
+    folder.close()
+    if error is not None:
+        raise error
+
+
+class _Ranks:
+    """The launcher, its ranks, and what they have said so far."""
+
+    def __init__(self, plan: Plan, folder: RunDir, nsys: Nsys | None) -> None:
+        self.plan, self.folder = plan, folder
+        self.events: list[Event] = []
+        self.interrupted = False
+        self.silent = False
+        self.private = tempfile.mkdtemp(prefix="overlapscope-")
+        plan.save(folder.work / "plan.json")
+        boot = Path(__file__).with_name("boot.py")
+        command = [sys.executable, str(boot), str(folder.work.resolve()), self.private, str(os.getpid())]
+        if nsys is not None:
+            command = nsight.profile_command(nsys, folder.work / REPORT, command)
+        with (folder.work / "launcher.log").open("wb") as log:
+            # A session of its own: Ctrl-C reaches this process alone, which then ends the others in order.
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=environment(plan, os.environ),
+                start_new_session=True,
+            )
+        self.reader = EventReader(folder.work / "events.jsonl")
+
+    @property
+    def failed(self) -> bool:
+        return self.interrupted or self.silent or self.process.returncode != 0
+
+    def follow(self, say: Say) -> None:
+        """Until the launcher and with it every rank has ended."""
+        heard, progress = time.monotonic(), Progress(self.plan)
+        try:
+            if self.plan.recorder == "torch":
+                # pandas and all, needed at the end, while the launcher imports torch
+                import_module("overlapscope.formats.kineto")
+            while self.process.poll() is None:
+                new = self.reader.new()
+                if new:
+                    heard = time.monotonic()
+                    self.events += new
+                    progress.take(new)
+                    say(progress.text())
+                elif time.monotonic() - heard > self.plan.timeout and self._waiting():
+                    self.silent = True
+                    self._end()
+                time.sleep(POLL_S)
+        except KeyboardInterrupt:
+            self.interrupted = True
+            self._end()
+        finally:
+            if self.process.poll() is None:
+                os.killpg(self.process.pid, signal.SIGKILL)
+                self.process.wait()
+            self.events += self.reader.new()
+            shutil.rmtree(self.private, ignore_errors=True)
+
+    def _waiting(self) -> bool:
+        """Whether a rank still has to say something. Once all have ended nsys may take its time."""
+        return sum(e.kind == "ended" for e in self.events) < self.plan.tp
+
+    def _end(self) -> None:
+        """Ask the launcher to end its ranks, and wait for it as long as it may take."""
+        if self.silent:
+            for pid in self._pids("started"):
+                _send(pid, signal.SIGUSR1)  # each writes to its log where it is
+            time.sleep(0.5)
+        for pid in self._pids("launcher") or [self.process.pid]:
+            _send(pid, signal.SIGTERM)
+        try:
+            self.process.wait(GRACE_S + KILL_S + (NSYS_S if self.plan.recorder == "nsys" else 2.0))
+        except subprocess.TimeoutExpired:
+            return
+
+    def _pids(self, kind: str) -> list[int]:
+        gone = {e.rank for e in self.events if e.kind == "ended"}
+        return [e.fields["pid"] for e in self.events if e.kind == kind and e.rank not in gone]
+
+    def error(self, where: str) -> OverlapscopeError | None:
+        """Why the run failed, as the error to raise; None if it did not."""
+        if self.interrupted:
+            error = RunError("interrupted", where)
+            error.exit_code = 130  # of Ctrl-C, as everywhere
+            return error
+        tails = {rank: _tail(self.folder.work / f"rank{rank}.log") for rank in range(self.plan.tp)}
+        if self.silent:
+            rank = _longest_silent(self.events, self.plan.tp)
+            what = f"no rank said anything for {self.plan.timeout:g} s, and this one is the furthest behind"
+            return RunError(
+                what, f"give a longer --timeout if it needs it; {where}", f"rank {rank}", detail=tails[rank]
+            )
+        first = cause(self.events, tails)
+        if first is not None:
+            return first.error(where)
+        if self.process.returncode == 0:
+            return None
+        who = "nsys" if self.plan.recorder == "nsys" else "the launcher"
+        code = self.process.returncode
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        return RunError(how, where, who, detail=_tail(self.folder.work / "launcher.log"))
+
+
+def environment(plan: Plan, user: Mapping[str, str]) -> dict[str, str]:
+    """The launcher's environment: the user's, and where that leaves something open, ours."""
+    ours = {
+        # A rank's share of the cores, for every library that makes threads; more would only take turns.
+        "OMP_NUM_THREADS": str(plan.threads),
+        "MKL_NUM_THREADS": str(plan.threads),
+        # Kineto says when it starts and stops, on standard error.
+        "KINETO_LOG_LEVEL": "99",
+        # Asking whether there is a GPU must not initialise its driver before the fork.
+        "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+    }
+    if Path("/sys/class/net/lo").exists():
+        ours["GLOO_SOCKET_IFNAME"] = "lo"  # gloo would look the host's name up, which may hang
+    if plan.device == "cuda":
+        # Kernels start in the order of their launches, so a collective gets its SMs before the GEMM it should
+        # hide under (before Blackwell).
+        ours["CUDA_DEVICE_MAX_CONNECTIONS"] = "1"
+    return {**ours, **user}
+
+
+def _collect(folder: RunDir, nsys: Nsys | None, *, tolerant: bool) -> bool:
+    """Make ``trace.sqlite`` of what was recorded. Returns whether there was anything.
+
+    Of a failed run, ranks that recorded nothing that can be read are left out.
+    """
+    if nsys is not None:
+        return _export(folder, nsys, tolerant=tolerant)
+    from ..formats import load  # not above: what is refused need not wait for pandas
+    from ..formats.nsys import write
+
+    files = folder.profiles()
+    while files:
+        try:
+            trace = load(files)
+        except InputError as error:
+            bad = [f for f in files if str(f) == error.about]
+            if not tolerant or not bad:
+                raise
+            files.remove(bad[0])
+            continue
+        write(trace, folder.trace)
+        return True
+    return False
+
+
+def _export(folder: RunDir, nsys: Nsys, *, tolerant: bool) -> bool:
+    try:
+        nsight.export(nsys, folder.work / REPORT, folder.part())
+    except RunError:
+        if tolerant:
+            return False
+        raise
+    folder.part().replace(folder.trace)
+    return True
+
+
+def _longest_silent(events: list[Event], tp: int) -> int:
+    """The rank that has finished least; of several the one whose last word is oldest."""
+    said: dict[int, tuple[int, float]] = dict.fromkeys(range(tp), (0, 0.0))
+    for event in events:
+        if event.rank is not None:
+            said[event.rank] = (said[event.rank][0] + 1, event.time)
+    return min(said, key=lambda rank: said[rank])
+
+
+def _send(pid: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def _tail(log: Path) -> str:
+    """The last lines of a log."""
+    try:
+        lines = log.read_text(errors="replace").splitlines()
+    except OSError:
+        return ""
+    # After a crash Python lists every compiled module, in one line of a thousand characters.
+    return "\n".join([line for line in lines if not line.startswith("Extension modules:")][-TAIL_LINES:])

@@ -1,0 +1,207 @@
+"""From what was asked to what will be done: every check that needs no torch."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import OptionError
+from . import own
+from .machine import Machine
+from .nsys import Nsys
+
+if TYPE_CHECKING:
+    from workloads import Workload
+
+__all__ = ["DEVICES", "RECORDERS", "Plan", "Request", "make", "workload"]
+
+DEVICES = ("auto", "cpu", "cuda")
+RECORDERS = ("auto", "torch", "nsys")
+
+# A forked rank's own memory beside its tensors: measured 45 MB with gloo and the profiler at rest, with room.
+CPU_PROCESS = 64 << 20
+# malloc keeps blocks of middling size that were freed: up to 2.1 times the tensors were measured.
+CPU_MALLOC = 2
+# What torch.profiler holds of an operator until it is written: measured 2.7 kB.
+PROFILED_OPERATOR = 3000
+# A CUDA context, NCCL's buffers and the libraries' workspaces.
+GPU_PROCESS = 2 << 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What a user asks for. An option of the workload that is None takes its default for the device."""
+
+    workload: str
+    tp: int = 1
+    options: Mapping[str, Any] = field(default_factory=dict)
+    steps: int = 3
+    warmup: int = 1
+    device: str = "auto"
+    recorder: str = "auto"
+    output: Path | None = None
+    force: bool = False
+    keep_json: bool = False
+    timeout: float = 300.0  # s without a word from any rank
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What the launcher and its ranks are told; nothing in it is left open."""
+
+    workload: str
+    tp: int
+    options: dict[str, Any]
+    steps: int
+    warmup: int
+    device: str
+    recorder: str
+    recorder_why: str
+    threads: int
+    timeout: float
+
+    @property
+    def backend(self) -> str:
+        """PyTorch's name of what carries the collectives."""
+        return "nccl" if self.device == "cuda" else "gloo"
+
+    @property
+    def command(self) -> str:
+        """The command that does the same again."""
+        words = ["overlapscope run", f"--workload {self.workload}", f"--tp {self.tp}"]
+        for name, value in {**self.options, "steps": self.steps, "warmup": self.warmup}.items():
+            option = name.replace("_", "-")
+            if isinstance(value, bool):
+                words += [f"--{option}"] * value
+            else:
+                words.append(f"--{option} {value}")
+        return " ".join([*words, f"--device {self.device}", f"--recorder {self.recorder}"])
+
+    def save(self, path: Path) -> None:
+        """Write it for the launcher."""
+        path.write_text(json.dumps(asdict(self)))
+
+    @classmethod
+    def load(cls, path: Path) -> Plan:
+        """Read what :meth:`save` wrote."""
+        return cls(**json.loads(path.read_text()))
+
+
+def workload(name: str) -> Workload:
+    """The workload of that name.
+
+    Raises
+    ------
+    OptionError
+        There is none; the message names those there are.
+    """
+    known: Mapping[str, Workload] = own.workloads().WORKLOADS
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1)
+        remedy = f"did you mean {near[0]}?" if near else f"choose from {', '.join(known)}"
+        raise OptionError(f"{name!r} is not known", remedy, "--workload")
+    return known[name]
+
+
+def make(request: Request, machine: Machine, nsys: Nsys | None) -> Plan:
+    """Check a request against the machine and settle what it leaves open.
+
+    Raises
+    ------
+    OptionError
+        An option, or options together, make no sense here.
+    """
+    entry = workload(request.workload)
+    _check_numbers(request)
+    device = _device(request, machine)
+    config = entry.config.of(device, **request.options)
+    try:
+        config.check(request.tp)
+    except own.workloads().ConfigError as error:
+        raise OptionError(error.what, error.remedy, f"--{error.option.replace('_', '-')}") from None
+    recorder, why = _recorder(request.recorder, device, nsys)
+    operators = config.operators() * (request.steps + request.warmup) if recorder == "torch" else 0
+    _check_memory(request.tp, config.memory(request.tp, device), operators, device, machine)
+    return Plan(
+        workload=request.workload,
+        tp=request.tp,
+        options=asdict(config),
+        steps=request.steps,
+        warmup=request.warmup,
+        device=device,
+        recorder=recorder,
+        recorder_why=why,
+        threads=_threads(request.tp, machine, os.environ.get("OMP_NUM_THREADS", "")),
+        timeout=request.timeout,
+    )
+
+
+def _check_numbers(request: Request) -> None:
+    for option, least in (("tp", 1), ("steps", 1), ("warmup", 0), ("timeout", 1)):
+        value = getattr(request, option)
+        if value < least:
+            raise OptionError(f"is {value}", f"give {least} or more", f"--{option}")
+    for option, known in (("device", DEVICES), ("recorder", RECORDERS)):
+        value = getattr(request, option)
+        if value not in known:
+            raise OptionError(f"{value!r} is not known", f"choose from {', '.join(known)}", f"--{option}")
+
+
+def _device(request: Request, machine: Machine) -> str:
+    if request.device == "cpu" or (request.device == "auto" and not machine.gpus):
+        return "cpu"
+    if not machine.gpus:
+        raise OptionError(
+            "no GPU that this PyTorch can use", "give --device cpu or install PyTorch for CUDA", "--device"
+        )
+    if request.tp > len(machine.gpus):
+        raise OptionError(
+            f"{request.tp} ranks, and {len(machine.gpus)} GPUs are visible",
+            f"give at most {len(machine.gpus)}, or --device cpu",
+            "--tp",
+        )
+    return "cuda"
+
+
+def _threads(tp: int, machine: Machine, asked: str) -> int:
+    """Threads a rank computes with: what the user's environment says, else its share of the cores."""
+    return int(asked) if asked.isdecimal() and int(asked) > 0 else max(1, machine.cores // tp)
+
+
+def _check_memory(tp: int, tensors: int, operators: int, device: str, machine: Machine) -> None:
+    """Refuse what does not fit. On CUDA a rank looks again, at what is free, before it allocates."""
+    host = tp * (CPU_PROCESS + operators * PROFILED_OPERATOR)
+    if device == "cuda":
+        need, have = tensors + GPU_PROCESS, min(gpu.memory for gpu in machine.gpus[:tp])
+        if need > have:
+            what = f"a rank needs about {need / 1e9:.1f} GB, and its GPU has {have / 1e9:.1f} GB"
+            raise OptionError(what, "lower --hidden, --ffn, --seq, --batch or --layers", "GPU memory")
+    else:
+        host += tp * CPU_MALLOC * tensors
+    if host > machine.available:
+        what = (
+            f"{tp} ranks need about {host / 1e9:.1f} GB, and {machine.available / 1e9:.1f} GB are available"
+        )
+        raise OptionError(what, "lower --tp, --hidden, --ffn, --seq, --batch, --layers or --steps", "memory")
+
+
+def _recorder(asked: str, device: str, nsys: Nsys | None) -> tuple[str, str]:
+    """Which recorder, and why in words."""
+    if asked == "torch":
+        return "torch", "asked for"
+    if asked == "nsys":
+        if nsys is None:
+            raise OptionError("nsys is not on PATH", "install Nsight Systems or give torch", "--recorder")
+        if device == "cpu":
+            raise OptionError("nsys records GPUs, and the run is on a CPU", "give torch", "--recorder")
+        return "nsys", "asked for"
+    if device == "cpu":
+        return "torch", "nsys records GPUs, and the run is on a CPU"
+    if nsys is None:
+        return "torch", "nsys is not on PATH"
+    return "nsys", f"a GPU, and nsys {nsys.version} on PATH"

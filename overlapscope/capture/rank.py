@@ -1,0 +1,206 @@
+"""What one rank does: join the others, build its share, run the iterations, write what was recorded."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+import sys
+import traceback
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from .. import markers
+from . import own
+from .events import EventWriter
+from .failure import is_connection_error
+from .plan import Plan, workload
+from .recorder import Nothing, Recorder, TorchRecorder
+
+if TYPE_CHECKING:
+    from workloads import Program
+
+__all__ = ["main", "preload"]
+
+
+class _Stopped(BaseException):
+    """The launcher wants an end. Not an Exception, so that no program catches it by chance."""
+
+
+class _RefusedError(Exception):
+    """The device cannot do it; the user can mend it."""
+
+    def __init__(self, what: str, remedy: str) -> None:
+        self.what, self.remedy = what, remedy
+        super().__init__(what)
+
+
+def preload(plan: Plan) -> dict[str, str | None]:
+    """Import what every rank needs. Returns the versions of what was imported.
+
+    torch.profiler imports torch._inductor when it starts, 1.2 s a rank; here it is once for all.
+    """
+    # numpy's linear algebra starts its threads when imported, and a process with threads had better not fork.
+    # PyTorch's own reads the same variable, so it is only set meanwhile.
+    asked = os.environ.get("OPENBLAS_NUM_THREADS")
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    import numpy  # noqa: F401
+
+    del os.environ["OPENBLAS_NUM_THREADS"]
+    if asked is not None:
+        os.environ["OPENBLAS_NUM_THREADS"] = asked
+    import torch
+    import torch.distributed
+
+    if plan.recorder == "torch":
+        import torch._inductor.config
+        import torch.profiler
+    with suppress(ImportError):
+        import nvtx  # noqa: F401 (the first marker would)
+    own.workloads()
+    versions: dict[str, str | None] = {"torch": str(torch.__version__), "cuda": torch.version.cuda}
+    if plan.device == "cuda":
+        nccl: Any = torch.cuda.nccl  # untyped
+        versions["nccl"] = ".".join(map(str, nccl.version()))
+    return versions
+
+
+def main(plan: Plan, rank: int, work: Path, store: Path) -> int:
+    """Run the rank. Returns the process's exit code; everything else it has to say is an event."""
+    _own_log(work / f"rank{rank}.log")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _stop)
+    events = EventWriter(work / "events.jsonl")
+    recorder: Recorder = Nothing()
+    if plan.recorder == "torch":
+        recorder = TorchRecorder(work / f"rank{rank}.json", plan.device)
+    code, stopped = 1, False
+    try:
+        if plan.recorder == "nsys" and rank == 0:
+            events.write("imported", start="exec", why="nsys follows new programs", versions=preload(plan))
+        _run(plan, rank, store, events, recorder)
+        code = 0
+    except _Stopped:
+        stopped = True
+    except _RefusedError as refusal:
+        events.write("refused", rank, what=refusal.what, remedy=refusal.remedy)
+    except BaseException as error:
+        what = "".join(traceback.format_exception_only(error)).strip()
+        text = traceback.format_exc()
+        events.write(
+            "error", rank, what=_first_line(what), traceback=text, connection=is_connection_error(what)
+        )
+    # Whatever happened, what was recorded is kept; nothing may break into that.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    file = recorder.finish()
+    if file is not None:
+        events.write("recorded", rank, file=file.name)
+    if stopped:  # and now end of it, so that whoever waits sees why
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTERM)
+    if code == 0:
+        _leave(plan)
+        events.write("finished", rank)
+    return code
+
+
+def _run(plan: Plan, rank: int, store: Path, events: EventWriter, recorder: Recorder) -> None:
+    import torch
+
+    torch.set_num_threads(plan.threads)
+    device = _device(plan, rank)
+    _join(plan, rank, store, device)
+    program = _build(plan, rank, device)
+    events.write("ready", rank)
+    _together(plan)
+    recorder.start()
+    markers.rank(rank, plan.tp)
+    iterations = [markers.warmup(i) for i in range(plan.warmup)] + [
+        markers.step(i) for i in range(plan.steps)
+    ]
+    for i, iteration in enumerate(iterations):
+        if i == plan.warmup:
+            _together(plan)  # outside every step, so it is not a collective of one
+        with iteration:
+            program.step()
+        events.write("done", rank, name=iteration.name)
+
+
+def _join(plan: Plan, rank: int, store: Path, device: Any) -> None:
+    import torch.distributed as dist
+
+    dist.init_process_group(
+        plan.backend,
+        init_method=f"file://{store}",
+        rank=rank,
+        world_size=plan.tp,
+        device_id=device if plan.device == "cuda" else None,  # else NCCL has to guess, and warns
+    )
+
+
+def _build(plan: Plan, rank: int, device: Any) -> Program:
+    entry = workload(plan.workload)
+    ranks = own.part("parallel").Ranks(rank, plan.tp)
+    return entry.build(entry.config(**plan.options), ranks, device)
+
+
+def _device(plan: Plan, rank: int) -> Any:
+    """The rank's device, with room for its share."""
+    import torch
+
+    if plan.device == "cpu":
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        raise _RefusedError("this PyTorch cannot use the GPU", "give --device cpu")
+    torch.cuda.set_device(rank)
+    free, _ = torch.cuda.mem_get_info(rank)
+    need = workload(plan.workload).config(**plan.options).memory(plan.tp, "cuda")
+    if need > free:
+        raise _RefusedError(
+            f"needs about {need / 1e9:.1f} GB, and {free / 1e9:.1f} GB of its GPU are free",
+            "end what uses the GPU, or lower --hidden, --ffn, --seq, --batch or --layers",
+        )
+    return torch.device("cuda", rank)
+
+
+def _together(plan: Plan) -> None:
+    """Wait for all ranks."""
+    if plan.tp == 1:
+        return
+    import torch.distributed as dist
+
+    dist.barrier()
+    if plan.device == "cuda":
+        import torch
+
+        torch.cuda.synchronize()
+
+
+def _leave(plan: Plan) -> None:
+    """Leave the group once nobody needs this rank any more."""
+    import torch.distributed as dist
+
+    _together(plan)
+    dist.destroy_process_group()
+
+
+def _own_log(path: Path) -> None:
+    """Standard output and error to a file of the rank's own; where a crash happened stands there, too."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.dup2(fd, 1)
+    os.dup2(fd, 2)
+    os.close(fd)
+    faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1)  # sent to a rank that hangs
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    raise _Stopped
+
+
+def _first_line(text: str) -> str:
+    return text.splitlines()[0] if text else "an exception without a text"

@@ -1,0 +1,60 @@
+"""What records inside a rank."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Protocol
+
+__all__ = ["Nothing", "Recorder", "TorchRecorder"]
+
+
+class Recorder(Protocol):
+    """Records from start to finish."""
+
+    def start(self) -> None:
+        """Begin."""
+
+    def finish(self) -> Path | None:
+        """End, and write what there is. Returns the file, or None where there is none."""
+
+
+class Nothing:
+    """Where something outside records: nsys."""
+
+    def start(self) -> None:
+        """Nothing to begin."""
+
+    def finish(self) -> Path | None:
+        """Nothing to write."""
+        return None
+
+
+class TorchRecorder:
+    """torch.profiler, with shapes, so that a collective's bytes are known."""
+
+    def __init__(self, path: Path, device: str) -> None:
+        self.path, self.device = path, device
+        self.profile: Any = None
+
+    def start(self) -> None:
+        """Begin."""
+        from torch.profiler import ProfilerActivity, profile
+
+        activities = [ProfilerActivity.CPU]
+        if self.device == "cuda":
+            activities.append(ProfilerActivity.CUDA)
+        self.profile = profile(activities=activities, record_shapes=True)
+        self.profile.start()
+
+    def finish(self) -> Path | None:
+        """End, and write the profile."""
+        if self.profile is None:
+            return None
+        profile, self.profile = self.profile, None
+        profile.stop()
+        # A rank that is killed here leaves no half a file. Plain JSON: torch would gzip it line by line, which
+        # takes twenty times as long as all the rest.
+        part = self.path.with_name(f"part-{self.path.name}")
+        profile.export_chrome_trace(str(part))
+        part.replace(self.path)
+        return self.path

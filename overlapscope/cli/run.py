@@ -1,0 +1,86 @@
+"""``overlapscope run``: start a workload on several ranks, record it, report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from .options import progress
+
+__all__ = ["run"]
+
+# typer reads Optional at run time, on 3.10 too.
+Count = Optional[int]  # noqa: UP045
+
+
+def run(
+    workload: Annotated[str, typer.Option(metavar="NAME", help="What to run: block.")] = "block",
+    tp: Annotated[int, typer.Option(metavar="N", help="Ranks to split every layer over.")] = 1,
+    hidden: Annotated[Count, typer.Option(metavar="N", help="Width of the layer.")] = None,
+    heads: Annotated[Count, typer.Option(metavar="N", help="Attention heads.")] = None,
+    ffn: Annotated[Count, typer.Option(metavar="N", help="Width of the MLP. Default: 4 × hidden.")] = None,
+    seq: Annotated[Count, typer.Option(metavar="N", help="Tokens in a sequence.")] = None,
+    batch: Annotated[Count, typer.Option(metavar="N", help="Sequences.")] = None,
+    layers: Annotated[Count, typer.Option(metavar="N", help="Blocks, one after another. Default: 1.")] = None,
+    dtype: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(help="float32 (default on a CPU), bfloat16 (default on a GPU), float16 or float64."),
+    ] = None,
+    forward_only: Annotated[
+        bool, typer.Option("--forward-only", help="Leave the backward pass out.")
+    ] = False,
+    seed: Annotated[int, typer.Option(metavar="N", help="Of weights, input and gradient.")] = 0,
+    steps: Annotated[int, typer.Option(metavar="N", help="Iterations to measure.")] = 3,
+    warmup: Annotated[int, typer.Option(metavar="N", help="Iterations before those.")] = 1,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    recorder: Annotated[
+        str,
+        typer.Option(help="auto, torch (torch.profiler) or nsys. auto: nsys with a GPU and nsys on PATH."),
+    ] = "auto",
+    output: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option("--output", "-o", metavar="DIR", help="Default: runs/<workload>-tp<N>-<UTC time>."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the run in the output directory.")] = False,
+    keep_json: Annotated[bool, typer.Option("--keep-json", help="Keep the ranks' PyTorch profiles.")] = False,
+    timeout: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Give up when no rank has said anything for so long.")
+    ] = 300.0,
+) -> None:
+    """Run a tensor-parallel workload on N ranks, record all of them, and report.
+
+    The output directory gets trace.sqlite (every rank, in Nsight Systems' schema) and run.json (what ran, where).
+    """
+    from .. import capture
+
+    request = capture.Request(
+        workload=workload,
+        tp=tp,
+        options={
+            "hidden": hidden,
+            "heads": heads,
+            "ffn": ffn,
+            "seq": seq,
+            "batch": batch,
+            "layers": layers,
+            "dtype": dtype,
+            "forward_only": forward_only,
+            "seed": seed,
+        },
+        steps=steps,
+        warmup=warmup,
+        device=device,
+        recorder=recorder,
+        output=output,
+        force=force,
+        keep_json=keep_json,
+        timeout=timeout,
+    )
+    with progress() as tell:
+        folder = capture.run(request, tell)
+
+    from .report import show
+
+    show(folder.path)

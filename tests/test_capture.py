@@ -1,0 +1,635 @@
+"""The launcher: ranks that die, hang or are interrupted, foreign packages in the way, nsys's command line.
+
+Faulty programs are put into a copy of the project, beside the real one, so that nothing is mocked.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from overlapscope.capture import Plan, Request, RunDir, launch, nsys
+from overlapscope.capture.events import Event, EventReader, EventWriter
+from overlapscope.capture.failure import cause, is_connection_error, statuses
+from overlapscope.capture.machine import Gpu, Machine, inspect
+from overlapscope.capture.manifest import without_paths
+from overlapscope.capture.plan import make
+from overlapscope.capture.progress import Progress
+from overlapscope.errors import OptionError, RunError
+
+ROOT = Path(__file__).resolve().parent.parent
+SMALL = ["--hidden", "32", "--heads", "2", "--seq", "16", "--batch", "1"]
+
+FAULTY = """
+import os, signal, time
+import torch
+from .block import BlockProgram
+from .parallel import Ranks
+
+class Program(BlockProgram):
+    def __init__(self, config, ranks, device):
+        super().__init__(config, ranks, device)
+        self.rank, self.count = ranks.rank, 0
+
+    def step(self):
+        super().step()
+        self.count += 1
+        if self.rank == 1 and self.count == 2:
+            fault(os.environ["FAULT"])
+
+def fault(kind):
+    if kind == "raise":
+        raise ValueError("this rank has a fault\\nof two lines")
+    if kind == "hang":
+        time.sleep(1000)
+    if kind == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if kind == "crash":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if kind == "allocate":
+        torch.empty(1 << 60)
+
+def build(config, ranks, device):
+    return Program(config, ranks, device)
+"""
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the project with a workload "faulty", whose rank 1 has the fault that FAULT names."""
+    root = tmp_path_factory.mktemp("project")
+    for package in ("overlapscope", "workloads"):
+        shutil.copytree(ROOT / package, root / package, ignore=shutil.ignore_patterns("__pycache__"))
+    (root / "workloads" / "faulty.py").write_text(FAULTY)
+    registry = root / "workloads" / "__init__.py"
+    registry.write_text(
+        registry.read_text()
+        + '\nWORKLOADS = {**WORKLOADS, "faulty": Workload("faulty", "for tests", BlockConfig, "faulty")}\n'
+    )
+    return root
+
+
+def start(
+    root: Path, folder: Path, *arguments: str, cwd: Path | None = None, **env: str
+) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "overlapscope", "run", *SMALL, "--output", str(folder), *arguments],
+        cwd=cwd or root,  # python -m looks there first
+        env={**os.environ, "PYTHONPATH": str(root), **env},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def faulty(root: Path, folder: Path, fault: str, *arguments: str) -> tuple[str, dict[str, Any], float]:
+    """Standard error, run.json and the seconds it took of a run with a fault; no process may be left."""
+    began = time.monotonic()
+    process = start(root, folder, "--workload", "faulty", "--tp", "2", *arguments, FAULT=fault)
+    _, err = process.communicate(timeout=60)
+    took = time.monotonic() - began
+    assert process.returncode == 1, err
+    manifest = json.loads((folder / "run.json").read_text())
+    assert manifest["complete"] is False
+    assert not (folder / ".capture").exists()
+    assert_gone([rank["pid"] for rank in manifest["ranks"]])
+    return err, manifest, took
+
+
+def running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def assert_gone(pids: list[int], within: float = 0.0) -> None:
+    deadline = time.monotonic() + within
+    while any(map(running, pids)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert [pid for pid in pids if running(pid)] == []
+
+
+def ranks_in(trace: Path) -> list[int]:
+    from overlapscope import formats
+
+    return [int(rank) for rank in formats.load(trace).ranks["rank"]]
+
+
+# -- ranks that fail -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.real
+def test_an_exception_is_shown_with_its_own_traceback_and_recordings_are_kept(
+    project: Path, tmp_path: Path
+) -> None:
+    err, manifest, took = faulty(project, tmp_path / "run", "raise")
+    first, _, detail = err.partition("\n")
+    assert first.startswith(
+        "overlapscope: rank 1: failed: ValueError: this rank has a fault; what was recorded is in"
+    )
+    assert detail.startswith("Traceback (most recent call last):")
+    assert detail.rstrip().endswith("ValueError: this rank has a fault\nof two lines")
+    assert 'fault(os.environ["FAULT"])' in detail
+    assert [rank["status"] for rank in manifest["ranks"]] == ["lost a peer", "failed"]
+    assert took < 15
+    assert ranks_in(tmp_path / "run" / "trace.sqlite") == [0, 1]
+
+
+@pytest.mark.real
+def test_a_killed_rank_is_named_before_the_errors_of_its_peers(project: Path, tmp_path: Path) -> None:
+    err, manifest, took = faulty(project, tmp_path / "run", "kill")
+    assert err == (
+        "overlapscope: rank 1: was killed by SIGKILL after warmup 0; the kernel does that when memory runs out "
+        f"(see dmesg), or somebody did; what was recorded is in {tmp_path / 'run'}\n"
+    )
+    assert manifest["ranks"][0]["status"] == "lost a peer"
+    assert manifest["ranks"][1]["status"] == "killed by SIGKILL"
+    assert took < 15
+    # The peer learned of it from its socket and wrote what it had.
+    assert ranks_in(tmp_path / "run" / "trace.sqlite") == [0]
+
+
+@pytest.mark.real
+def test_a_crash_says_where(project: Path, tmp_path: Path) -> None:
+    err, _, _ = faulty(project, tmp_path / "run", "crash")
+    assert err.startswith("overlapscope: rank 1: was killed by SIGSEGV after warmup 0; ")
+    assert "SyncActivityProfilerHandler" not in err  # Kineto's chatter
+    assert re.search(r'File ".*faulty\.py", line \d+ in fault', err)
+
+
+@pytest.mark.real
+def test_an_allocation_that_fails_is_an_exception_like_any_other(project: Path, tmp_path: Path) -> None:
+    err, _, _ = faulty(project, tmp_path / "run", "allocate")
+    assert err.startswith("overlapscope: rank 1: failed: RuntimeError: ")
+    assert "torch.empty(1 << 60)" in err
+
+
+@pytest.mark.real
+def test_a_rank_that_hangs_is_found_and_says_where(project: Path, tmp_path: Path) -> None:
+    err, manifest, took = faulty(project, tmp_path / "run", "hang", "--timeout", "4")
+    assert err.startswith("overlapscope: rank 1: no rank said anything for 4 s")
+    assert re.search(r'File ".*faulty\.py", line \d+ in fault', err)
+    assert took < 25
+    assert manifest["ranks"][1]["status"] == "stopped"
+    assert ranks_in(tmp_path / "run" / "trace.sqlite") == [0, 1]
+
+
+# -- ends from outside ---------------------------------------------------------------------------------------
+
+
+def wait_for(folder: Path, kind: str, count: int) -> list[Event]:
+    """The events of a run once `count` of a kind are there."""
+    reader = EventReader(folder / ".capture" / "events.jsonl")
+    events: list[Event] = []
+    deadline = time.monotonic() + 60
+    while sum(e.kind == kind for e in events) < count:
+        assert time.monotonic() < deadline, f"no {count} events {kind!r} in {[e.kind for e in events]}"
+        time.sleep(0.05)
+        events += reader.new()
+    return events
+
+
+def pids_of(events: list[Event]) -> list[int]:
+    return [e.fields["pid"] for e in events if e.kind in ("launcher", "started")]
+
+
+@pytest.fixture
+def long_run(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    shape = ("--hidden", "512", "--heads", "8", "--seq", "256")
+    process = start(ROOT, tmp_path / "run", "--tp", "2", "--steps", "400", "--warmup", "0", *shape)
+    yield process
+    process.kill()
+    process.communicate()
+
+
+@pytest.mark.real
+def test_ctrl_c_ends_all_and_keeps_what_was_recorded(long_run: subprocess.Popen[str], tmp_path: Path) -> None:
+    pids = pids_of(wait_for(tmp_path / "run", "done", 6))
+    long_run.send_signal(signal.SIGINT)
+    _, err = long_run.communicate(timeout=20)
+    assert err.startswith("overlapscope: interrupted; what was recorded is in ")
+    assert long_run.returncode == 130
+    assert_gone(pids)
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["complete"] is False
+    assert ranks_in(tmp_path / "run" / "trace.sqlite") == [0, 1]
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("victim", ["command", "launcher"])
+def test_kill_9_leaves_no_orphan(long_run: subprocess.Popen[str], tmp_path: Path, victim: str) -> None:
+    pids = pids_of(wait_for(tmp_path / "run", "done", 2))
+    assert len(pids) == 3
+    os.kill(long_run.pid if victim == "command" else pids[0], signal.SIGKILL)
+    assert_gone(pids, within=10)
+    _, err = long_run.communicate(timeout=20)
+    if victim == "launcher":
+        assert long_run.returncode == 1
+        assert err.startswith("overlapscope: the launcher: was killed by SIGKILL")
+
+
+# -- what lies in the current directory ----------------------------------------------------------------------
+
+
+@pytest.mark.real
+def test_packages_of_the_current_directory_stay_out(tmp_path: Path) -> None:
+    for folder in (tmp_path / "workloads", tmp_path / "path" / "workloads"):
+        folder.mkdir(parents=True)
+        (folder / "__init__.py").write_text("raise SystemExit('the wrong one')")
+    (tmp_path / "workloads.py").write_text("raise SystemExit('the wrong one')")
+    path = f"{tmp_path / 'path'}{os.pathsep}{ROOT}"
+    process = start(ROOT, tmp_path / "run", "--tp", "1", "--steps", "1", cwd=tmp_path, PYTHONPATH=path)
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (0, "")
+
+
+@pytest.mark.real
+def test_the_launcher_needs_neither_the_current_directory_nor_pythonpath(tmp_path: Path) -> None:
+    hostile = tmp_path / "hostile"
+    for name in ("workloads", "overlapscope"):
+        (hostile / name).mkdir(parents=True)
+        (hostile / name / "__init__.py").write_text("raise SystemExit('the wrong one')")
+    boot = ROOT / "overlapscope" / "capture" / "boot.py"
+    work, private = tmp_path / "work", tmp_path / "private"
+    work.mkdir()
+    private.mkdir()
+    plan(tp=1).save(work / "plan.json")
+    env = {**os.environ, "PYTHONPATH": str(hostile)}
+    command = [sys.executable, str(boot), str(work), str(private), str(os.getpid())]
+    done = subprocess.run(
+        command, cwd=hostile, env=env, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert (work / "rank0.json").is_file()
+    assert not private.exists()
+
+
+# -- nsys ----------------------------------------------------------------------------------------------------
+
+NSYS = nsys.Nsys(
+    "/opt/nsys",
+    "2024.5.1",
+    frozenset({"--trace", "--cuda-graph-trace", "--sample", "--cpuctxsw", "--force-overwrite"}),
+    frozenset({"--type", "--include-blobs"}),
+)
+
+STAND_IN = """#!{python}
+import os, shutil, subprocess, sys
+with open(os.environ["NSYS_CALLS"], "a") as calls:
+    print(*sys.argv[1:], file=calls)
+if sys.argv[1] == "--version":
+    print("NVIDIA Nsight Systems version 2024.5.1.113-245134619542v0")
+elif sys.argv[2] == "--help":
+    print("--trace= --sample= --cuda-graph-trace= --force-overwrite= --include-blobs=")
+elif sys.argv[1] == "profile":
+    at = sys.argv.index("-o")
+    open(sys.argv[at + 1] + ".nsys-rep", "w").close()
+    sys.exit(subprocess.run(sys.argv[at + 2:]).returncode)
+elif os.environ.get("NSYS_FAILS"):
+    sys.exit("Error: the report is from a newer version")
+else:
+    open(sys.argv[sys.argv.index("-o") + 1], "w").close()
+"""
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An nsys on PATH that runs the program and writes its calls down. Returns the file of calls."""
+    program = tmp_path / "bin" / "nsys"
+    program.parent.mkdir()
+    program.write_text(STAND_IN.format(python=sys.executable))
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("NSYS_CALLS", str(tmp_path / "calls"))
+    return tmp_path / "calls"
+
+
+def test_the_profile_command_asks_for_kernels_and_ranges_and_nothing_that_costs() -> None:
+    assert nsys.profile_command(NSYS, Path("out/report"), ["python", "x.py"]) == [
+        "/opt/nsys",
+        "profile",
+        "--trace=cuda,nvtx",
+        "--cuda-graph-trace=node",
+        "--sample=none",
+        "--cpuctxsw=none",
+        "--force-overwrite=true",
+        "-o",
+        "out/report",
+        "python",
+        "x.py",
+    ]
+
+
+def test_an_option_that_this_nsys_does_not_know_is_left_out() -> None:
+    old = replace(NSYS, profile_options=frozenset({"--trace", "--sample"}), export_options=frozenset())
+    assert nsys.profile_command(old, Path("r"), ["p"])[2:-4] == ["--trace=cuda,nvtx", "--sample=none"]
+    assert nsys.export_command(old, Path("r"), Path("t.sqlite"))[1:] == [
+        *("export", "--type", "sqlite", "--force-overwrite=true", "-o", "t.sqlite", "r.nsys-rep")
+    ]
+
+
+def test_the_export_takes_the_blobs_along() -> None:
+    assert "--include-blobs=true" in nsys.export_command(NSYS, Path("r"), Path("t.sqlite"))
+
+
+@pytest.mark.skipif(shutil.which("nsys") is None, reason="needs nsys")
+def test_an_installed_nsys_says_its_version_and_options() -> None:
+    found = nsys.find()
+    assert found is not None
+    assert re.fullmatch(r"\d{4}\.\d+[\d.]*", found.version)
+    assert {"--trace", "--sample", "--cuda-graph-trace"} <= found.profile_options
+
+
+@pytest.mark.real
+def test_a_run_under_nsys_starts_fresh_ranks_and_records_nothing_itself(
+    stand_in: Path, tmp_path: Path
+) -> None:
+    found = nsys.find()
+    assert found is not None
+    assert found.version == "2024.5.1.113"
+    folder = RunDir.prepare(tmp_path / "run", force=False)
+    texts: list[str] = []
+    launch.execute(plan(tp=2, recorder="nsys"), folder, inspect(gpus=False), found, texts.append)
+    assert folder.trace.is_file()
+    manifest = json.loads(folder.manifest.read_text())
+    assert manifest["complete"] is True
+    assert manifest["ranks_start_by"] == "exec"
+    assert manifest["versions"]["nsys"] == "2024.5.1.113"
+    assert manifest["versions"]["torch"]
+    assert [rank["status"] for rank in manifest["ranks"]] == ["finished", "finished"]
+    assert any("recording with nsys" in text for text in texts)
+    calls = stand_in.read_text().splitlines()
+    assert calls[3].startswith(
+        "profile --trace=cuda,nvtx --cuda-graph-trace=node --sample=none --force-overwrite"
+    )
+    assert "boot.py" in calls[3]
+    assert calls[4].startswith("export --type sqlite --include-blobs=true ")
+
+
+@pytest.mark.real
+def test_what_nsys_says_when_it_fails_is_passed_on(
+    stand_in: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NSYS_FAILS", "1")
+    folder = RunDir.prepare(tmp_path / "run", force=False)
+    with pytest.raises(RunError) as caught:
+        launch.execute(
+            plan(tp=1, recorder="nsys"), folder, inspect(gpus=False), nsys.find(), lambda text: None
+        )
+    assert str(caught.value) == "nsys 2024.5.1.113: could not export what it recorded"
+    assert caught.value.detail == "Error: the report is from a newer version\n"
+    assert json.loads(folder.manifest.read_text())["complete"] is False
+
+
+# -- planning ------------------------------------------------------------------------------------------------
+
+CPU = Machine("a CPU", cores=4, memory=8 << 30, available=6 << 30)
+GPUS = replace(CPU, available=64 << 30, gpus=(Gpu("H100", 80 << 30),) * 4)
+OPTIONS: dict[str, Any] = {"hidden": 32, "heads": 2, "ffn": 64, "seq": 16, "batch": 1}
+
+
+def plan(tp: int = 1, **changes: Any) -> Plan:
+    request = Request(workload="block", tp=tp, options=OPTIONS, steps=1, device="cpu")
+    return replace(make(request, inspect(gpus=False), None), **changes)
+
+
+@pytest.mark.parametrize(
+    ("request_", "machine", "found", "message"),
+    [
+        ({"workload": "blok"}, CPU, None, "--workload: 'blok' is not known; did you mean block?"),
+        ({"workload": "x"}, CPU, None, "--workload: 'x' is not known; choose from block"),
+        ({"tp": 0}, CPU, None, "--tp: is 0; give 1 or more"),
+        ({"tp": 3}, CPU, None, "--tp: 3 ranks do not divide heads 8; give a divisor of 8"),
+        ({"steps": 0}, CPU, None, "--steps: is 0; give 1 or more"),
+        ({"device": "tpu"}, CPU, None, "--device: 'tpu' is not known; choose from auto, cpu, cuda"),
+        (
+            {"device": "cuda"},
+            CPU,
+            None,
+            "--device: no GPU that this PyTorch can use; give --device cpu or install PyTorch for CUDA",
+        ),
+        ({"tp": 8}, GPUS, None, "--tp: 8 ranks, and 4 GPUs are visible; give at most 4, or --device cpu"),
+        (
+            {"recorder": "nsys"},
+            CPU,
+            NSYS,
+            "--recorder: nsys records GPUs, and the run is on a CPU; give torch",
+        ),
+        (
+            {"recorder": "nsys"},
+            GPUS,
+            None,
+            "--recorder: nsys is not on PATH; install Nsight Systems or give torch",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(
+    request_: dict[str, Any], machine: Machine, found: nsys.Nsys | None, message: str
+) -> None:
+    with pytest.raises(OptionError) as caught:
+        make(Request(**{"workload": "block", **request_}), machine, found)
+    assert str(caught.value) == message
+    assert caught.value.exit_code == 2
+
+
+def test_more_than_memory_holds_is_refused_with_both_figures() -> None:
+    with pytest.raises(OptionError) as caught:
+        make(Request(workload="block", tp=8, options={"hidden": 8192}), CPU, None)
+    found = re.match(
+        r"memory: 8 ranks need about ([\d.]+) GB, and 6.4 GB are available; lower", str(caught.value)
+    )
+    assert found is not None
+    assert float(found[1]) > 2 * 12 * 8192**2 * 4 / 1e9  # weights and gradients alone
+
+    with pytest.raises(OptionError, match=r"a rank needs about .* GB, and its GPU has 85.9 GB"):
+        make(Request(workload="block", tp=4, options={"hidden": 65536}), GPUS, None)
+
+
+@pytest.mark.parametrize(
+    ("machine", "found", "device", "recorder", "why"),
+    [
+        (CPU, None, "cpu", "torch", "nsys records GPUs, and the run is on a CPU"),
+        (CPU, NSYS, "cpu", "torch", "nsys records GPUs, and the run is on a CPU"),
+        (GPUS, None, "cuda", "torch", "nsys is not on PATH"),
+        (GPUS, NSYS, "cuda", "nsys", "a GPU, and nsys 2024.5.1 on PATH"),
+    ],
+)
+def test_device_and_recorder_follow_the_machine(
+    machine: Machine, found: nsys.Nsys | None, device: str, recorder: str, why: str
+) -> None:
+    made = make(Request(workload="block", tp=4), machine, found)
+    assert (made.device, made.recorder, made.recorder_why) == (device, recorder, why)
+
+
+def test_cores_are_shared_and_a_user_s_number_of_threads_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    assert [make(Request(workload="block", tp=tp), CPU, None).threads for tp in (1, 2, 8)] == [4, 2, 1]
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    made = make(Request(workload="block", tp=2), CPU, None)
+    assert made.threads == 3
+    assert launch.environment(made, {"OMP_NUM_THREADS": "3"})["OMP_NUM_THREADS"] == "3"
+
+
+def test_the_command_of_a_plan_makes_the_plan_again() -> None:
+    made = plan(tp=2)
+    assert made.command == (
+        "overlapscope run --workload block --tp 2 --hidden 32 --heads 2 --ffn 64 --seq 16 --batch 1 --layers 1 "
+        "--dtype float32 --seed 0 --steps 1 --warmup 1 --device cpu --recorder torch"
+    )
+    assert " --forward-only " in replace(made, options={**made.options, "forward_only": True}).command
+
+
+# -- the output directory ------------------------------------------------------------------------------------
+
+
+def test_a_directory_that_holds_something_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "notes").write_text("mine")
+    with pytest.raises(OptionError, match="is not empty; give another, or --force to replace a run"):
+        RunDir.prepare(tmp_path, force=False)
+    with pytest.raises(OptionError, match=r"is not empty and not a run \(no run.json of one\); give another"):
+        RunDir.prepare(tmp_path, force=True)
+    assert (tmp_path / "notes").read_text() == "mine"
+
+
+def test_force_replaces_a_run_and_nothing_beside_it(tmp_path: Path) -> None:
+    first = RunDir.prepare(tmp_path / "run", force=False)
+    first.write_manifest({"workload": "block"})
+    first.trace.write_text("old")
+    first.close()
+    (tmp_path / "run" / "notes").write_text("mine")
+    second = RunDir.prepare(tmp_path / "run", force=True)
+    assert not second.trace.exists()
+    assert not second.manifest.exists()
+    assert (tmp_path / "run" / "notes").read_text() == "mine"
+
+
+def test_a_directory_that_cannot_be_made_is_a_mistake_of_the_user(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OptionError, match="cannot be made or written"):
+        RunDir.prepare(tmp_path / "file" / "run", force=False)
+
+
+# -- the root cause ------------------------------------------------------------------------------------------
+
+
+def error(rank: int, at: float, what: str, *, connection: bool = False) -> Event:
+    return Event("error", at, rank, {"what": what, "traceback": f"trace of {what}", "connection": connection})
+
+
+def ended(rank: int, at: float, code: int, *, ours: bool = False) -> Event:
+    return Event("ended", at, rank, {"code": code, "ours": ours})
+
+
+LOST = "RuntimeError: [pair.cc:534] Connection closed by peer [127.0.0.1]:1"
+
+
+@pytest.mark.parametrize(
+    ("events", "rank", "what"),
+    [
+        ([ended(0, 1, 0), ended(1, 2, 0)], None, None),
+        # The earliest exception, whoever ended first.
+        ([error(0, 5, "A"), error(1, 4, "B"), ended(0, 6, 1), ended(1, 7, 1)], 1, "failed: B"),
+        # A lost connection is a consequence, even where it was said first.
+        ([error(0, 1, LOST, connection=True), error(1, 2, "B")], 1, "failed: B"),
+        # Peers notice a killed rank before the launcher does.
+        ([error(0, 1, "odd"), ended(1, 2, -9), ended(0, 3, 1)], 1, "was killed by SIGKILL"),
+        # Those that the launcher ended are not to blame.
+        ([error(1, 2, "B"), ended(1, 3, 1), ended(0, 6, -9, ours=True)], 1, "failed: B"),
+        # gloo may abort a rank that loses its peer.
+        ([error(1, 2, "B"), ended(0, 3, -6), ended(1, 4, 1)], 1, "failed: B"),
+        # Nothing but lost connections: the earliest.
+        ([error(0, 2, LOST, connection=True), error(1, 1, LOST, connection=True)], 1, f"failed: {LOST}"),
+        ([ended(0, 1, 3), ended(1, 2, 0)], 0, "ended with exit code 3 without a word"),
+    ],
+)
+def test_the_rank_that_failed_first_is_the_cause(
+    events: list[Event], rank: int | None, what: str | None
+) -> None:
+    found = cause(events)
+    assert (found and found.rank, found and found.what) == (rank, what)
+
+
+def test_a_refusal_by_a_rank_is_the_user_s_to_mend() -> None:
+    found = cause([Event("refused", 1.0, 2, {"what": "needs 9 GB", "remedy": "lower --hidden"})])
+    assert found is not None
+    raised = found.error("nothing was recorded")
+    assert isinstance(raised, OptionError)
+    assert str(raised) == "rank 2: needs 9 GB; lower --hidden"
+
+
+def test_statuses_tell_how_each_rank_ended() -> None:
+    events = [Event("started", 0.0, rank, {"pid": 100 + rank}) for rank in range(5)]
+    events += [Event("finished", 1.0, 0), ended(0, 2, 0), error(1, 1, "B"), ended(1, 2, 1), ended(2, 2, -9)]
+    events += [ended(3, 3, -9, ours=True)]
+    assert statuses(events, 5) == [
+        {"rank": 0, "pid": 100, "status": "finished"},
+        {"rank": 1, "pid": 101, "status": "failed"},
+        {"rank": 2, "pid": 102, "status": "killed by SIGKILL"},
+        {"rank": 3, "pid": 103, "status": "stopped"},
+        {"rank": 4, "pid": 104, "status": "unknown"},
+    ]
+
+
+def test_what_gloo_says_of_a_lost_peer_is_known() -> None:
+    assert is_connection_error(LOST)
+    assert is_connection_error("[enforce fail at tcp/pair.cc] Broken pipe")
+    assert not is_connection_error("ValueError: shapes do not match")
+
+
+def test_events_are_read_once_and_only_when_whole(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    reader = EventReader(path)
+    assert reader.new() == []
+    writer = EventWriter(path)
+    writer.write("ready", 3)
+    with path.open("a") as file:
+        file.write('{"kind": "do')
+    first = reader.new()
+    assert [(e.kind, e.rank) for e in first] == [("ready", 3)]
+    with path.open("a") as file:
+        file.write('ne", "time": 1.0, "rank": 2, "fields": {"name": "step 0"}}\n')
+    assert reader.new() == [Event("done", 1.0, 2, {"name": "step 0"})]
+    assert reader.new() == []
+
+
+@pytest.mark.parametrize(
+    ("text", "cut"),
+    [
+        ('File "/home/me/env/lib/torch/nn/x.py", line 3', 'File "nn/x.py", line 3'),
+        ("[/build/gloo/transport/tcp/pair.cc:534] closed", "[tcp/pair.cc:534] closed"),
+        ("a rate of 3/4 in runs/x/trace.sqlite", "a rate of 3/4 in runs/x/trace.sqlite"),
+        ("https://host/a/b/c", "https://host/a/b/c"),
+    ],
+)
+def test_run_json_holds_no_absolute_path(text: str, cut: str) -> None:
+    assert without_paths(text) == cut
+
+
+def test_progress_says_where_the_run_is() -> None:
+    progress = Progress(plan(tp=2, steps=3, warmup=1))
+    recorder = "; recording with torch.profiler (nsys records GPUs, and the run is on a CPU)"
+
+    def after(*events: Event) -> str:
+        progress.take(events)
+        return progress.text()
+
+    assert after() == f"importing torch{recorder}"
+    assert after(Event("started", 0.0, 0), Event("ready", 0.0, 1)) == f"1 of 2 ranks are ready{recorder}"
+    assert after(Event("ready", 0.0, 0)) == f"warm-up 1 of 1{recorder}"
+    done = [Event("done", 0.0, rank) for rank in (0, 1)]
+    assert after(done[0]) == f"warm-up 1 of 1{recorder}"
+    assert after(done[1]) == f"step 1 of 3{recorder}"
+    assert after(*done) == f"step 2 of 3{recorder}"
+    assert after(Event("recorded", 0.0, 0)) == "the ranks write what they recorded"

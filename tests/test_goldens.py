@@ -1,0 +1,127 @@
+"""A small trace of our own: two ranks of the block on a CPU, as torch.profiler wrote it.
+
+Made by ``overlapscope run --workload block --tp 2 --hidden 64 --heads 4 --seq 32 --batch 1 --steps 2 --keep-json`` with
+PyTorch 2.13.0 (CPU) on 2026-11-29; host name and path taken out of the text, numbers untouched.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import overlapscope as osc
+from overlapscope.formats import nsys
+from overlapscope.report import document, text
+
+DATA = Path(__file__).parent / "data" / "cpu-block-tp2"
+
+TEXT = """\
+trace       2 files, cpu-block-tp2/rank0.json.gz to rank1.json.gz
+recorded by PyTorch profiler, schema 1
+ranks       2 ranks on CPU; recorded by PyTorch (distributedInfo)
+clocks      by each file's recorded wall clock
+window      2 steps (step 0 to step 1), 7.987 ms each; 1 warm-up step left out;
+            74 ops lie outside
+
+0.0 % of the communication is hidden under compute.
+Exposed: 2.748 ms of communication, 34.4 % of the step.
+Hiding all of it would shorten the step by at most 34.4 % (1.52x).
+
+Where the time went (ms)
+
+                            + exposed  + exposed
+ rank    window  = compute       comm     memory  + idle    comm  hidden
+ ───────────────────────────────────────────────────────────────────────
+ 0       16.934      1.204      3.837      0.011  11.883   3.837   0.0 %
+ 1       15.015      1.352      7.155      0.047   6.462   7.155   0.0 %
+
+ mean    15.975      1.278      5.496      0.029   9.173   5.496   0.0 %
+ share  100.0 %      8.0 %     34.4 %      0.2 %  57.4 %  34.4 %
+
+Communication, mean of 2 ranks (ms)
+
+ collective  count  time (union)  time (sum)  hidden  exposed  ratio
+ ───────────────────────────────────────────────────────────────────
+ all_reduce      8         5.496       5.496   0.000    5.496  0.0 %
+
+Know before you trust
+- no GPU work in this trace: it is a CPU run, analysed on its host threads
+  (operators that compute, and gloo's collectives)
+"""
+
+
+@pytest.fixture(scope="module")
+def trace() -> osc.Trace:
+    return osc.load(DATA)
+
+
+def test_report_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(DATA.parent)
+    assert text.render(document.build(osc.load("cpu-block-tp2"))) == TEXT
+
+
+def by_hand(rank: int) -> dict[str, int]:
+    """The communication of the measured steps, straight from the JSON, in exact decimals."""
+    with gzip.open(DATA / f"rank{rank}.json.gz") as file:
+        events: list[dict[str, Any]] = json.load(file, parse_float=Decimal)["traceEvents"]
+    spans = {
+        kind: [
+            (int(e["ts"] * 1000), int((e["ts"] + e["dur"]) * 1000))
+            for e in events
+            if e.get("name", "").startswith(kind)
+        ]
+        for kind in ("gloo:all_reduce", "step ", "aten::mm", "aten::addmm")
+    }
+    inside = [(s, e) for s, e in spans["gloo:all_reduce"] if any(a <= s < b for a, b in spans["step "])]
+    gemm = [
+        (s, e)
+        for kind in ("aten::mm", "aten::addmm")
+        for s, e in spans[kind]
+        if any(a <= s < b for a, b in spans["step "])
+    ]
+    return {
+        "n_comm": len(inside),
+        "comm_ns": sum(e - s for s, e in inside),
+        "n_gemm": len(gemm),
+        "gemm_ns": sum(e - s for s, e in gemm),
+    }
+
+
+def test_figures_by_hand(trace: osc.Trace) -> None:
+    """The run is serial: no two all-reduces overlap, no two GEMMs do, so sums are unions."""
+    ranks = osc.overlap(trace).ranks.to_dict("records")
+    for row in ranks:
+        expected = by_hand(row["rank"])
+        assert {k: row[k] for k in expected} == expected
+        assert expected["n_comm"] == 8  # 2 forward and 2 backward, in 2 steps
+        assert row["overlap_ns"] == 0
+
+
+def test_bytes_of_the_all_reduces(trace: osc.Trace) -> None:
+    """Each moves sequence 32 x hidden 64 floats."""
+    assert osc.overlap(trace).instances["bytes"].tolist() == [32 * 64 * 4] * 16
+
+
+def test_roles_reach_the_trace(trace: osc.Trace) -> None:
+    roles = trace.ranges.drop_duplicates("name").set_index("name")["role"].astype(str)
+    assert roles["attn.qkv"] == "sharded"
+    assert roles["attn.norm"] == "replicated"
+    assert roles["step 1"] == "step"
+    assert roles["mlp.down.all_reduce"] == "comm"
+
+
+def test_converted_it_says_the_same(trace: osc.Trace, tmp_path: Path) -> None:
+    nsys.write(trace, tmp_path / "trace.sqlite")
+    again = osc.load(tmp_path / "trace.sqlite")
+    for window in (None, "whole", "1ms:9ms"):
+        a, b = osc.overlap(trace, window), osc.overlap(again, window)
+        pd.testing.assert_frame_equal(a.ranks, b.ranks)
+        pd.testing.assert_frame_equal(a.collectives, b.collectives)
+        pd.testing.assert_frame_equal(a.instances.drop(columns="lane"), b.instances.drop(columns="lane"))
+    assert again.ranges["role"].astype(str).tolist() == trace.ranges["role"].astype(str).tolist()

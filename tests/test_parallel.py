@@ -1,0 +1,293 @@
+"""The tensor-parallel block against a plain one, on real gloo ranks.
+
+Run as a program, this file is those ranks: eight of them, of which the first 1, 2, 4 and 8 take a case each.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import subprocess
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F  # noqa: N812
+
+from workloads import WORKLOADS, BlockConfig, ConfigError
+from workloads.block import BlockProgram
+from workloads.parallel import Ranks, copy, reduce
+
+CONFIG = BlockConfig(hidden=32, heads=8, ffn=48, seq=6, batch=3, layers=2, dtype="float64", seed=7)
+SIZES = (1, 2, 4, 8)
+ROOT = Path(__file__).resolve().parent.parent
+TOLERANCE = {"rtol": 0.0, "atol": 1e-10}
+
+
+# -- the ranks -----------------------------------------------------------------------------------------------
+
+
+def case(rank: int, size: int, group: Any) -> dict[str, Any]:
+    """What one rank of `size` gets: tensors, and the all-reduces of the forward and of the backward pass."""
+    from torch.distributed.tensor.debug import CommDebugMode  # main() has imported it, once for all ranks
+
+    program = BlockProgram(CONFIG, Ranks(rank, size, group), torch.device("cpu"))
+    with CommDebugMode() as forward:
+        out = program.forward()
+    with CommDebugMode() as backward:
+        out.backward(program.grad)
+    assert program.x.grad is not None
+    named = dict(program.blocks.named_parameters())
+    return {
+        "out": out.detach(),
+        "x.grad": program.x.grad,
+        "weights": {name: p.detach() for name, p in named.items()},
+        "grads": {name: p.grad for name, p in named.items()},
+        "forward": {str(op): n for op, n in forward.get_comm_counts().items()},
+        "backward": {str(op): n for op, n in backward.get_comm_counts().items()},
+    }
+
+
+def pair(rank: int, ranks: Ranks) -> dict[str, torch.Tensor]:
+    """The conjugate pair on a leaf that differs by rank, with an upstream gradient that differs by rank."""
+    results = {}
+    for function in (copy, reduce):
+        x = torch.tensor([1.0, 2.0], dtype=torch.float64) * (rank + 1)
+        leaf = x.requires_grad_()
+        y = function(leaf * 1.0, ranks)
+        y.backward(torch.tensor([10.0, 20.0], dtype=torch.float64) * (rank + 1))
+        assert leaf.grad is not None
+        results[function.__name__] = torch.stack([y.detach(), leaf.grad])
+    return results
+
+
+def run_rank(rank: int, folder: Path) -> None:
+    torch.set_num_threads(1)
+    store = dist.FileStore(str(folder / "store"), max(SIZES))
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=max(SIZES))
+    results: dict[Any, Any] = {}
+    for size in SIZES:
+        group = dist.new_group(list(range(size)))
+        if rank < size:
+            results[size] = case(rank, size, group)
+    results["pair"] = pair(rank, Ranks(rank, max(SIZES)))
+    torch.save(results, folder / f"{rank}.pt")
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def main(folder: Path) -> int:
+    importlib.import_module("torch.distributed.tensor.debug")
+
+    children = []
+    for rank in range(max(SIZES)):
+        pid = os.fork()
+        if pid == 0:
+            try:
+                run_rank(rank, folder)
+            except BaseException:
+                traceback.print_exc()
+                os._exit(1)
+            os._exit(0)
+        children.append(pid)
+    return max(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) != 0 for pid in children)
+
+
+# -- the plain block -----------------------------------------------------------------------------------------
+
+
+def plain_block(x: torch.Tensor, w: dict[str, torch.Tensor]) -> torch.Tensor:
+    """One block, written out: batch first, scores in full, no module of ours."""
+    size = CONFIG.hidden // CONFIG.heads
+    x = x.transpose(0, 1)
+    y = F.layer_norm(x, (CONFIG.hidden,), w["attn_norm.weight"], w["attn_norm.bias"])
+    y = y @ w["qkv.weight"].T + w["qkv.bias"]
+    heads = []
+    for head in range(CONFIG.heads):
+        q, k, v = (y[..., part * CONFIG.hidden + head * size :][..., :size] for part in range(3))
+        scores = q @ k.transpose(1, 2) / size**0.5
+        future = torch.ones(CONFIG.seq, CONFIG.seq, dtype=torch.bool).triu(1)
+        heads.append(torch.softmax(scores.masked_fill(future, -torch.inf), dim=-1) @ v)
+    x = x + torch.cat(heads, dim=-1) @ w["o.weight"].T + w["o.bias"]
+    y = F.layer_norm(x, (CONFIG.hidden,), w["mlp_norm.weight"], w["mlp_norm.bias"])
+    y = y @ w["up.weight"].T + w["up.bias"]
+    y = 0.5 * y * (1.0 + torch.erf(y / 2.0**0.5))
+    x = x + y @ w["down.weight"].T + w["down.bias"]
+    return x.transpose(0, 1)
+
+
+def full(name: str, shards: list[torch.Tensor]) -> torch.Tensor:
+    """The whole of a parameter or gradient from its shards, in rank order."""
+    layer, kind = name.split(".")[-2:]
+    if layer == "qkv":
+        return torch.cat([s.chunk(3)[part] for part in range(3) for s in shards])
+    if layer == "up":
+        return torch.cat(shards)
+    if layer in ("o", "down") and kind == "weight":
+        return torch.cat(shards, dim=1)
+    for shard in shards:
+        torch.testing.assert_close(shard, shards[0], rtol=0, atol=0)
+    return shards[0]
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[Any, Any]]:
+    folder = tmp_path_factory.mktemp("ranks")
+    env = os.environ | {"PYTHONPATH": str(ROOT), "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, __file__, str(folder)],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return [torch.load(folder / f"{rank}.pt") for rank in range(max(SIZES))]
+
+
+@pytest.fixture(scope="module")
+def plain(ranks: list[dict[Any, Any]]) -> dict[str, Any]:
+    program = BlockProgram(CONFIG, Ranks(), torch.device("cpu"))
+    weights = {name: p.detach().clone().requires_grad_() for name, p in program.blocks.named_parameters()}
+    x = program.x.detach().clone().requires_grad_()
+    y = x
+    for layer in range(CONFIG.layers):
+        start = f"{layer}."
+        y = plain_block(y, {n.removeprefix(start): w for n, w in weights.items() if n.startswith(start)})
+    y.backward(program.grad)
+    return {"out": y.detach(), "x.grad": x.grad, "weights": weights}
+
+
+# -- what must hold ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("size", SIZES)
+def test_every_rank_has_the_plain_block_s_output_and_input_gradient(
+    ranks: list[dict[Any, Any]], plain: dict[str, Any], size: int
+) -> None:
+    for rank in range(size):
+        torch.testing.assert_close(ranks[rank][size]["out"], plain["out"], **TOLERANCE)
+        torch.testing.assert_close(ranks[rank][size]["x.grad"], plain["x.grad"], **TOLERANCE)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("size", SIZES)
+def test_shards_make_up_the_plain_block_s_weights_and_their_gradients(
+    ranks: list[dict[Any, Any]], plain: dict[str, Any], size: int
+) -> None:
+    assert len(plain["weights"]) == 12 * CONFIG.layers
+    for name, weight in plain["weights"].items():
+        cut = [ranks[rank][size] for rank in range(size)]
+        torch.testing.assert_close(
+            full(name, [c["weights"][name] for c in cut]), weight.detach(), rtol=0, atol=0
+        )
+        torch.testing.assert_close(full(name, [c["grads"][name] for c in cut]), weight.grad, **TOLERANCE)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("size", SIZES)
+def test_two_all_reduces_a_layer_forward_and_two_backward(ranks: list[dict[Any, Any]], size: int) -> None:
+    expected = {} if size == 1 else {"c10d.allreduce_": 2 * CONFIG.layers}
+    for rank in range(size):
+        assert ranks[rank][size]["forward"] == expected
+        assert ranks[rank][size]["backward"] == expected
+
+
+@pytest.mark.real
+def test_copy_and_reduce_are_each_other_s_transpose(ranks: list[dict[Any, Any]]) -> None:
+    total = sum(range(1, max(SIZES) + 1))
+    for rank in range(max(SIZES)):
+        here = rank + 1.0
+        assert ranks[rank]["pair"]["copy"].tolist() == [[here, 2 * here], [10.0 * total, 20.0 * total]]
+        assert ranks[rank]["pair"]["reduce"].tolist() == [[1.0 * total, 2.0 * total], [10 * here, 20 * here]]
+
+
+def test_forward_only_makes_no_gradient() -> None:
+    config = BlockConfig(hidden=16, heads=2, ffn=32, seq=4, batch=1, forward_only=True)
+    program = BlockProgram(config, Ranks(), torch.device("cpu"))
+    program.step()
+    assert program.x.grad is None
+    assert all(p.grad is None for p in program.blocks.parameters())
+
+
+def test_steps_do_not_add_up_gradients() -> None:
+    config = BlockConfig(hidden=16, heads=2, ffn=32, seq=4, batch=1)
+    program = BlockProgram(config, Ranks(), torch.device("cpu"))
+    program.step()
+    first = {name: p.grad.clone() for name, p in program.blocks.named_parameters() if p.grad is not None}
+    program.step()
+    assert len(first) == 12
+    for name, p in program.blocks.named_parameters():
+        assert p.grad is not None
+        torch.testing.assert_close(p.grad, first[name])
+
+
+def test_the_seed_decides_the_weights() -> None:
+    def weight(seed: int) -> torch.Tensor:
+        config = BlockConfig(hidden=8, heads=2, ffn=8, seq=2, batch=1, seed=seed)
+        return BlockProgram(config, Ranks(), torch.device("cpu")).blocks.get_parameter("0.up.weight").detach()
+
+    assert torch.equal(weight(1), weight(1))
+    assert not torch.equal(weight(1), weight(2))
+
+
+@pytest.mark.parametrize("shape", [{"hidden": 64, "seq": 128}, {"hidden": 256, "seq": 16}, {"layers": 4}])
+def test_the_memory_of_a_rank_is_estimated_from_above(shape: dict[str, int]) -> None:
+    options = {"hidden": 128, "heads": 8, "ffn": 512, "seq": 32, "batch": 2} | shape
+    config = BlockConfig(**options)
+    program = BlockProgram(config, Ranks(), torch.device("cpu"))
+    saved: dict[int, int] = {}
+
+    def keep(x: torch.Tensor) -> torch.Tensor:
+        saved[x.untyped_storage().data_ptr()] = x.untyped_storage().nbytes()
+        return x
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
+        program.forward()
+    weights = {p.data_ptr(): p.nbytes for p in program.blocks.parameters()}
+    kept = sum(n for at, n in saved.items() if at not in weights)
+    least = 2 * sum(weights.values()) + kept
+    assert least <= config.memory(1, "cpu") < 2 * least
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision_runs(dtype: str) -> None:
+    config = BlockConfig(hidden=16, heads=2, ffn=32, seq=4, batch=1, dtype=dtype)
+    program = BlockProgram(config, Ranks(), torch.device("cpu"))
+    program.step()
+    assert program.x.grad is not None
+    assert str(program.x.grad.dtype) == f"torch.{dtype}"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"heads": 6}, "heads: 6 do not divide hidden 32; give a divisor of it"),
+        ({"heads": 4}, "tp: 8 ranks do not divide heads 4; give a divisor of 4"),
+        ({"ffn": 20}, "tp: 8 ranks do not divide ffn 20; give a divisor of 20"),
+        ({"seq": 0}, "seq: is 0; give 1 or more"),
+        ({"dtype": "int8"}, "dtype: 'int8' is not known; choose from float64, float32, bfloat16, float16"),
+    ],
+)
+def test_a_block_that_cannot_be_split_is_refused(change: dict[str, Any], message: str) -> None:
+    options = {"hidden": 32, "heads": 8, "ffn": 64, "seq": 4, "batch": 1} | change
+    with pytest.raises(ConfigError) as caught:
+        BlockConfig(**options).check(8)
+    assert str(caught.value) == message
+
+
+def test_the_registry_needs_no_torch() -> None:
+    code = "import sys, workloads; print(sorted(workloads.WORKLOADS), 'torch' in sys.modules)"
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    assert done.stdout == f"{sorted(WORKLOADS)} False\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

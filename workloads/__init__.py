@@ -1,0 +1,51 @@
+"""Programs to measure, by name. Listing them and checking their options imports no torch.
+
+A workload is a :class:`Workload`: the configuration it takes (:mod:`workloads.config`) and the module that
+builds the program, which is imported, and torch with it, only by :meth:`Workload.build`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Protocol
+
+from .config import BlockConfig, ConfigError
+
+if TYPE_CHECKING:
+    import torch
+
+    from .parallel import Ranks
+
+__all__ = ["WORKLOADS", "BlockConfig", "ConfigError", "Program", "Workload"]
+
+
+class Program(Protocol):
+    """A workload that is ready to run on one rank."""
+
+    def step(self) -> None:
+        """Run one iteration. Nothing of it is pending on the host when it returns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """An entry of the registry."""
+
+    name: str
+    summary: str
+    config: type[BlockConfig]
+    module: str
+
+    def build(self, config: BlockConfig, ranks: Ranks, device: torch.device) -> Program:
+        """This rank's share of the program, allocated on `device`."""
+        program: Program = import_module(f".{self.module}", __name__).build(config, ranks, device)
+        return program
+
+
+WORKLOADS: Mapping[str, Workload] = {
+    w.name: w
+    for w in [
+        Workload("block", "a tensor-parallel transformer block, forward and backward", BlockConfig, "block"),
+    ]
+}
