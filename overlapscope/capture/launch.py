@@ -14,8 +14,10 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..errors import InputError, OverlapscopeError, RunError
 from . import nsys as nsight
@@ -23,11 +25,14 @@ from .events import Event, EventReader
 from .failure import cause
 from .launcher import GRACE_S, KILL_S
 from .machine import Machine, inspect
-from .manifest import Manifest
+from .manifest import Manifest, unfinished, without_paths
 from .nsys import Nsys
 from .plan import Plan, Request, make, workload
 from .progress import Progress
 from .rundir import RunDir, default_path
+
+if TYPE_CHECKING:
+    from ..trace import Trace
 
 __all__ = ["execute", "run"]
 
@@ -82,7 +87,7 @@ def execute(
     try:
         ranks.follow(say)
         say("bringing the ranks' recordings together")
-        kept = _collect(folder, nsys, tolerant=ranks.failed)
+        kept = _collect(folder, nsys, ranks)
         error = ranks.error(f"what was recorded is in {folder.path}" if kept else "nothing was recorded")
     except BaseException as failure:
         # A rank that failed comes before what its failure left unreadable.
@@ -219,13 +224,13 @@ def environment(plan: Plan, user: Mapping[str, str]) -> dict[str, str]:
     return {**ours, **user}
 
 
-def _collect(folder: RunDir, nsys: Nsys | None, *, tolerant: bool) -> bool:
+def _collect(folder: RunDir, nsys: Nsys | None, ranks: _Ranks) -> bool:
     """Make ``trace.sqlite`` of what was recorded. Returns whether there was anything.
 
     Of a failed run, ranks that recorded nothing that can be read are left out.
     """
     if nsys is not None:
-        return _export(folder, nsys, tolerant=tolerant)
+        return _export(folder, nsys, tolerant=ranks.failed)
     from ..formats import load  # not above: what is refused need not wait for pandas
     from ..formats.nsys import write
 
@@ -235,13 +240,31 @@ def _collect(folder: RunDir, nsys: Nsys | None, *, tolerant: bool) -> bool:
             trace = load(files)
         except InputError as error:
             bad = [f for f in files if str(f) == error.about]
-            if not tolerant or not bad:
+            if not ranks.failed or not bad:
                 raise
             files.remove(bad[0])
             continue
-        write(trace, folder.trace)
+        write(_with_origin(trace, ranks), folder.trace)
         return True
     return False
+
+
+def _with_origin(trace: Trace, ranks: _Ranks) -> Trace:
+    """The trace with what its files do not say: PyTorch's version, and whether the run was cut short."""
+    told = trace.provenance
+    versions = [e.fields["versions"].get("torch") for e in ranks.events if e.kind == "imported"]
+    tool = f"torch.profiler, PyTorch {versions[0]}" if versions else "torch.profiler"
+    error = ranks.error("")
+    why = None if error is None else without_paths(f"{error.about or ''} {error.what}".strip())
+    warnings = [] if why is None else [unfinished(why)]
+    return replace(
+        trace,
+        provenance=replace(
+            told,
+            sources=tuple(replace(source, tool=tool) for source in told.sources),
+            warnings=(*warnings, *told.warnings),
+        ),
+    )
 
 
 def _export(folder: RunDir, nsys: Nsys, *, tolerant: bool) -> bool:

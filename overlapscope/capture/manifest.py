@@ -83,6 +83,11 @@ class Manifest:
                 self.data["ranks_start_why"] = event.fields["why"]
 
 
+def unfinished(why: str) -> str:
+    """What every report of a run that was cut short says first."""
+    return f"the run did not finish ({why}): its figures are of what was recorded until then"
+
+
 def without_paths(text: str) -> str:
     """The text with every absolute path cut to its last two parts."""
     return re.sub(r"(?<![\w.:/])/(?:[^\s/\"':,()]+/)+(?=[^\s/\"':,()]+/)", "", text)
