@@ -179,10 +179,10 @@ def test_an_allocation_that_fails_is_an_exception_like_any_other(project: Path, 
 
 @pytest.mark.real
 def test_a_rank_that_hangs_is_found_and_says_where(project: Path, tmp_path: Path) -> None:
-    err, manifest, took = faulty(project, tmp_path / "run", "hang", "--timeout", "4")
-    assert err.startswith("overlapscope: rank 1: no rank said anything for 4 s")
+    err, manifest, took = faulty(project, tmp_path / "run", "hang", "--timeout", "12")
+    assert err.startswith("overlapscope: rank 1: no rank said anything for 12 s")
     assert re.search(r'File ".*faulty\.py", line \d+ in fault', err)
-    assert took < 25
+    assert took < 45
     assert manifest["ranks"][1]["status"] == "stopped"
     assert ranks_in(tmp_path / "run" / "trace.sqlite") == [0, 1]
 

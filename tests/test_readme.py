@@ -57,7 +57,7 @@ def headings(report: str) -> list[str]:
     words = [re.sub(r"\s+", " ", line).strip() for line in report.splitlines()]
     labels = [w.split()[0] for w in words[:4]]
     return labels + [
-        re.sub(r"\((s|ms|µs)\)", "(unit)", w) for w in words[4:] if w and not re.search(r"\d", w)
+        re.sub(r"\((s|ms|µs)\)", "(unit)", w) for w in words[4:] if w and not re.search(r"\d|─", w)
     ]
 
 

@@ -6,12 +6,14 @@ This process never imports torch, and no process started here outlives it.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -188,7 +190,7 @@ class _Ranks:
             return error
         tails = {rank: _tail(self.folder.work / f"rank{rank}.log") for rank in range(self.plan.tp)}
         if self.silent:
-            rank = _longest_silent(self.events, self.plan.tp)
+            rank = _furthest_behind(self.events, tails)
             what = f"no rank said anything for {self.plan.timeout:g} s, and this one is the furthest behind"
             return RunError(
                 what, f"give a longer --timeout if it needs it; {where}", f"rank {rank}", detail=tails[rank]
@@ -278,13 +280,16 @@ def _export(folder: RunDir, nsys: Nsys, *, tolerant: bool) -> bool:
     return True
 
 
-def _longest_silent(events: list[Event], tp: int) -> int:
-    """The rank that has finished least; of several the one whose last word is oldest."""
-    said: dict[int, tuple[int, float]] = dict.fromkeys(range(tp), (0, 0.0))
-    for event in events:
-        if event.rank is not None:
-            said[event.rank] = (said[event.rank][0] + 1, event.time)
-    return min(said, key=lambda rank: said[rank])
+def _furthest_behind(events: list[Event], tails: Mapping[int, str]) -> int:
+    """The rank that has finished least; of several one that does not itself wait for its peers."""
+    said = Counter(event.rank for event in events)
+    return min(tails, key=lambda rank: (said[rank], _waits_for_peers(tails[rank]), rank))
+
+
+def _waits_for_peers(tail: str) -> bool:
+    """Whether the innermost call that faulthandler wrote last is one of torch.distributed."""
+    innermost = re.findall(r"most recent call first\):\n +File \"([^\"]*)\"", tail)
+    return bool(innermost) and "torch/distributed" in innermost[-1]
 
 
 def _send(pid: int, number: signal.Signals) -> None:

@@ -26,7 +26,6 @@ ParserError: type[Exception] = typer.BadParameter.__mro__[2]
 app = typer.Typer(
     name="overlapscope",
     help=(__doc__ or "") and "How much communication hides under compute, what stays exposed, and why.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -61,7 +60,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _run(arguments: list[str]) -> int:
     try:
-        code = app(arguments, prog_name="overlapscope", standalone_mode=False)
+        code = app(arguments or ["--help"], prog_name="overlapscope", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except (typer.Abort, KeyboardInterrupt):
@@ -92,12 +91,6 @@ def _run(arguments: list[str]) -> int:
 def _wrong_call(error: Exception) -> int:
     """A call that the parser refused: one line, and where the options are told."""
     context = getattr(error, "ctx", None)
-    if type(error).__name__ == "NoArgsIsHelpError":
-        # Making the error has printed the help where rich does it; plain click hands it over as the message.
-        text = str(getattr(error, "message", ""))
-        if text.strip():
-            print(text)
-        return 2
     message = error.format_message() if hasattr(error, "format_message") else str(error)
     command = context.command_path if context is not None else "overlapscope"
     return _say(f"{message.rstrip('.')}; see {command} --help", 2)
