@@ -106,8 +106,9 @@ class Classifier:
     It remembers no name: callers ask once for each distinct one.
     """
 
-    def __init__(self, rules: Sequence[Rule]) -> None:
+    def __init__(self, rules: Sequence[Rule], own: int = 0) -> None:
         self.rules = tuple(rules)
+        self.own = self.rules[:own]  # those of a user's file
         self._tables: dict[Scope, _Table] = {}
 
     @classmethod
@@ -124,7 +125,8 @@ class Classifier:
         RulesError
             The file cannot be read, is not TOML, or holds a rule that makes no sense.
         """
-        return cls((*_read(path), *_default().rules))
+        own = _read(path)
+        return cls((*own, *_default().rules), len(own))
 
     def kernel(self, demangled: str, short: str | None = None) -> Verdict:
         """What a device activity is.

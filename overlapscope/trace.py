@@ -8,7 +8,7 @@ is what its own window shows; for PyTorch the first op or range of the earliest 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -95,28 +95,41 @@ class Provenance:
     clock: str = ""  # how the files' clocks were brought together, in words
     origin_ns: int | None = None  # wall clock of time 0, ns since the epoch
     world_size: int | None = None
+    command: str | None = None  # the `overlapscope run` that made it
     link: str | None = None  # the paced link of a `run`, None for a real one
     dropped: tuple[Dropped, ...] = ()
     warnings: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Trace:
     """Ops, ranges, names, lanes and ranks of one capture, from however many files.
+
+    Times are integer ns since `provenance.origin_ns`. An integer that is not recorded is ``overlapscope.NA``
+    (the least int64, never 0): leave it out before adding up, as in ``ops.bytes[ops.bytes != osc.NA].sum()``.
 
     Attributes
     ----------
     ops : DataFrame
-        One row an op (kernel, copy; on a CPU run a GEMM operator or a collective): :data:`OP_COLUMNS`.
+        One row per op, by (rank, start). An op is a kernel, copy or memset of the GPU; on a CPU run an operator
+        that computes or a collective. ``start``, ``end``, ``rank``; ``lane``: row of `lanes`; ``name``: row of
+        `names`; ``kind``: gemm, attention, compute, comm or memory; ``collective``: of a comm op, else missing;
+        ``launch``, ``thread``: when and on which OS thread the host launched it, or NA; ``bytes``: moved by a
+        copy, or of the whole array of a collective, or NA; ``group``: ranks in the communicator, or -1.
     ranges : DataFrame
-        One row an NVTX range or profiler annotation: :data:`RANGE_COLUMNS`.
+        One row per NVTX range or profiler annotation, by (rank, start): ``start``, ``end`` (NA: never closed),
+        ``rank``, ``thread``, ``name``, ``domain`` ("": the default one), ``role`` (of the marker convention, see
+        `overlapscope.markers`; "" where none).
     names : DataFrame
-        One row a distinct op name, with what the rules made of it: :data:`NAME_COLUMNS`. ``rule`` is the id
-        of the rule that decided, missing where no rule knew the name (such ops count as plain compute).
+        One row per distinct op name: ``string`` (demangled), ``short``, and what the rules made of it: ``kind``,
+        ``collective``, ``library``, ``fused_comm`` (it computes and communicates at once), ``rule`` (id of the
+        rule that decided; missing where none knew the name: such ops count as compute).
     lanes : DataFrame
-        One row a lane: rank, device (NA on host lanes), stream (thread on host lanes), label.
+        One row per lane: ``rank``, ``device`` (NA on a CPU run), ``stream`` (thread on a CPU run), ``label``.
     ranks : DataFrame
-        One row a rank: rank, device, pid, gpu, source; ordered by rank.
+        One row per rank, by rank: ``rank``, ``device``, ``pid`` (NA where unknown), ``gpu`` (name), ``source``.
+    provenance : Provenance
+        Where all this comes from, how ranks and clocks were determined, what was dropped.
     """
 
     ops: pd.DataFrame
@@ -124,7 +137,7 @@ class Trace:
     names: pd.DataFrame
     lanes: pd.DataFrame
     ranks: pd.DataFrame
-    provenance: Provenance = field(repr=False)
+    provenance: Provenance
 
     def __post_init__(self) -> None:
         _check_dtypes("ops", self.ops, OP_COLUMNS)
@@ -133,6 +146,10 @@ class Trace:
         _check_columns("lanes", self.lanes, LANE_COLUMNS)
         _check_columns("ranks", self.ranks, RANK_COLUMNS)
         _check_ops(self)
+
+    def __repr__(self) -> str:
+        tools = ", ".join(dict.fromkeys(source.tool for source in self.provenance.sources))
+        return f"Trace({len(self.ranks)} ranks, {len(self.ops):,} ops, {len(self.ranges):,} ranges; {tools})"
 
     def of_rank(self, rank: int) -> pd.DataFrame:
         """The ops of one rank, by start; a view, not a copy."""

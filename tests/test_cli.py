@@ -157,7 +157,7 @@ def test_kernels_tells_the_deciding_rule(export: Path, capsys: pytest.CaptureFix
     assert call("kernels", export) == 0
     out = capsys.readouterr().out
     assert "    mystery_kernel(int)\n" in out
-    assert "3 names; no rule knows 1 of them, which count as compute." in out
+    assert "3 names; no rule knows 1 of them, which count as compute" in out
     assert call("kernels", export, "--format", "csv") == 0
     assert capsys.readouterr().out.startswith("name,kind,collective,library,fused_comm,rule,count,sum_ns\n")
 
@@ -183,6 +183,7 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["report", "trace.sqlite", "trace.sqlite"], "trace.sqlite: is given twice"),
     (["convert", "trace.sqlite"], "Missing option '--output'"),
     (["convert", "trace.sqlite", "-o", "."], ".: is a folder; name a file"),
+    (["convert", "trace.sqlite", "-o", "trace.sqlite", "--force"], "is one of the files to convert"),
     (["reprot", "trace.sqlite"], "No such command 'reprot'"),
     (["report", "--nonsense"], "No such option: --nonsense"),
 ]

@@ -22,18 +22,20 @@ from overlapscope.report import document, text
 DATA = Path(__file__).parent / "data" / "cpu-block-tp2"
 
 TEXT = """\
-trace       2 files, cpu-block-tp2/rank0.json.gz to rank1.json.gz
-recorded by PyTorch profiler, schema 1
-ranks       2 ranks on CPU; recorded by PyTorch (distributedInfo)
+trace       2 files, cpu-block-tp2/rank0.json.gz to rank1.json.gz (PyTorch
+            schema 1)
+recorded by PyTorch profiler
+ranks       2 ranks on CPU, recorded by PyTorch (distributedInfo)
 clocks      by each file's recorded wall clock
-window      2 steps (step 0 to step 1), 7.987 ms each; 1 warm-up step left out;
-            74 ops lie outside
+window      2 steps (step 0 to step 1) of 7.987 ms, 28.239 to 46.661 ms; 1
+            warm-up step left out; 74 ops lie outside
 
 0.0 % of the communication is hidden under compute.
-Exposed: 2.748 ms of communication, 34.4 % of the step.
-Hiding all of it would shorten the step by at most 34.4 % (1.52x).
+Exposed: 2.748 ms of communication per step, 34.4 % of it.
+There is compute to hide 638.908 µs of it: that could gain at most 8.0 %
+(1.09x).
 
-Where the time went (ms)
+Where the time went (ms, 2 steps together)
 
                             + exposed  + exposed
  rank    window  = compute       comm     memory  + idle    comm  hidden
@@ -44,15 +46,19 @@ Where the time went (ms)
  mean    15.975      1.278      5.496      0.029   9.173   5.496   0.0 %
  share  100.0 %      8.0 %     34.4 %      0.2 %  57.4 %  34.4 %
 
-Communication, mean of 2 ranks (ms)
+Of the compute 40.2 % is GEMM, 14.3 % attention; under GEMMs hides 0.0 %.
 
- collective  count  time (union)  time (sum)  hidden  exposed  ratio
- ───────────────────────────────────────────────────────────────────
- all_reduce      8         5.496       5.496   0.000    5.496  0.0 %
+Communication (ms, 2 steps together, mean of 2 ranks)
 
-Know before you trust
+ collective  count    bytes  time (sum)  time (union)  exposed  hidden
+ ─────────────────────────────────────────────────────────────────────
+ all_reduce      8  65.5 kB       5.496         5.496    5.496   0.0 %
+
+Good to know
 - no GPU work in this trace: it is a CPU run, analysed on its host threads
-  (operators that compute, and gloo's collectives)
+  (operators that compute, and the collectives of gloo)
+- communication includes waiting for ranks that come late; the two are not told
+  apart yet
 """
 
 

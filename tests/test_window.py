@@ -68,6 +68,8 @@ def test_names_that_only_look_like_steps(tmp_path: Path) -> None:
 def test_a_users_step_pattern(tmp_path: Path) -> None:
     windows = osc.windows(load(two_steps(("epoch", "batch=1", "batch=2")), tmp_path), None, r"^batch=\d+$")
     assert windows.steps == ("batch=1", "batch=2")
+    with pytest.raises(osc.OptionError, match=r"--step-pattern: 'nothing' matches no range"):
+        osc.windows(load(two_steps(), tmp_path), None, "nothing")
     with pytest.raises(osc.OptionError, match=r"--step-pattern: is not a regular expression"):
         osc.windows(load(two_steps(), tmp_path / ""), None, "(")
 
@@ -119,6 +121,9 @@ def test_ranks_without_steps_fall_back_to_the_whole_and_say_so(tmp_path: Path) -
         ("half", "cannot read 'half'; give whole, steps, or START:END"),
         ("1:2:3", "cannot read"),
         ("1h:2h", "cannot read"),
+        (":", "cannot read"),
+        ("1:2ms", "has one unit for two times; give both a unit"),
+        ("0:99999999999s", "is out of range"),
     ],
 )
 def test_windows_that_make_no_sense(tmp_path: Path, spec: str, said: str) -> None:
@@ -133,6 +138,8 @@ def test_windows_that_make_no_sense(tmp_path: Path, spec: str, said: str) -> Non
         ("0.2us:1.2µs", (200, 1200)),
         ("-1ms:0.0005ms", (-1_000_000, 500)),
         ("0s:1s", (0, 10**9)),
+        ("500ns:", (500, 3100)),
+        (":1us", (200, 1000)),
     ],
 )
 def test_units_of_a_window(tmp_path: Path, spec: str, bounds: tuple[int, int]) -> None:

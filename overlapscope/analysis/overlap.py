@@ -68,23 +68,27 @@ INSTANCE_COLUMNS: dict[str, str] = {
 class Overlap:
     """What `overlap` found. Every time is integer ns inside the window; what does not exist is missing.
 
+    With G, C, M, X the unions of a rank's gemm, compute (gemm, attention and all other kernels), communication
+    and memory ops over all its lanes, clipped to its window of length T:
+
     Attributes
     ----------
     ranks : DataFrame
-        One row a rank. With G, C, M, X the unions of its gemm, compute (gemm, attention and all other
-        kernels), communication and memory ops over all its lanes, clipped to the window of length T:
-        ``compute_ns`` = \\|C\\|, ``gemm_ns`` = \\|G\\|, ``comm_ns`` = \\|M\\|, ``memory_ns`` = \\|X\\|,
-        ``overlap_ns`` = \\|M ∩ C\\|, ``gemm_overlap_ns`` = \\|M ∩ G\\|, ``exposed_comm_ns`` = \\|M \\\\ C\\|,
-        ``exposed_memory_ns`` = \\|X \\\\ (C ∪ M)\\|, ``idle_ns`` = T − \\|C ∪ M ∪ X\\|. The ratios are over
-        \\|M\\| and missing where there is no communication. ``n_...`` count ops that touch the window.
+        One row per rank. ``window_ns`` T, ``compute_ns`` of C, ``gemm_ns`` of G, ``attention_ns``, ``comm_ns`` of
+        M, ``memory_ns`` of X, ``overlap_ns`` of M and C at once, ``gemm_overlap_ns`` of M and G at once,
+        ``exposed_comm_ns`` of M without C, ``exposed_memory_ns`` of X without C and M, ``idle_ns`` of none.
+        T = compute + exposed_comm + exposed_memory + idle, exactly. ``overlap_ratio`` and
+        ``gemm_overlap_ratio`` are over comm_ns, missing where that is 0. ``n_comm``, ``n_gemm``, ``n_ops`` count
+        ops that touch the window.
     collectives : DataFrame
-        One row a rank and collective: count, ``union_ns`` (time at least one runs), ``sum_ns`` (durations
-        added up), ``overlap_ns`` (of the union, under compute), ``exposed_ns``, ``bytes`` where recorded for
-        every instance. ``exposed_ns`` adds up to the rank's ``exposed_comm_ns`` exactly.
+        One row per rank and collective: ``count``, ``union_ns`` (time at least one runs), ``sum_ns`` (durations
+        added up), ``overlap_ns`` (of the union, under compute), ``exposed_ns``, ``bytes`` (missing unless
+        recorded for every instance). ``exposed_ns`` adds up to the rank's ``exposed_comm_ns`` exactly.
     instances : DataFrame
-        One row a communication op that touches the window: where it ran, for how long inside the window, how
-        much of that under compute, and its ``exposed_ns``. An instant at which several run belongs to the one
-        that started first (same start: the lower lane), so these add up exactly, too.
+        One row per communication op that touches the window: ``collective``, ``name``, ``lane``, ``start`` and
+        ``end`` (whole, ns since the trace's origin), ``duration_ns`` and ``overlap_ns`` inside the window,
+        ``exposed_ns``, ``bytes``. An instant at which several run belongs to the one that started first (same
+        start: the lower lane), so the exposed times add up exactly, too.
     windows : Windows
         The analysed time of each rank.
     """
@@ -103,6 +107,11 @@ def overlap(trace: Trace, window: str | Windows | None = None) -> Overlap:
     trace : Trace
     window : str or Windows, optional
         "whole", "steps", "START:END" or what `windows` made; see there for the default.
+
+    Returns
+    -------
+    Overlap
+        Tables per rank, per collective and per communication op.
 
     Raises
     ------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
@@ -22,6 +22,9 @@ WARMUP_PATTERN = r"(?i)^warm-?_?up[ _#:]?\s?(?:(?:step|iteration|iter)[ _#:]?\s?
 
 STEP_COLUMNS = ("rank", "name", "start", "end", "warmup")
 
+LONGEST = 2**62
+"""ns; times beyond it (146 years) cannot be subtracted from each other in 64 bits."""
+
 UNITS_NS = {"": 1, "ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 
 
@@ -36,7 +39,9 @@ class Windows:
     of_rank : mapping of int to Spans
         The analysed instants of each rank, ns since the trace's origin.
     steps : tuple of str
-        Names of the steps that are in (mode "steps").
+        Names of the steps that are in (mode "steps"), over all ranks.
+    n_steps : mapping of int to int
+        How many of them each rank has.
     left_out : tuple of str
         Names of the warm-up steps that are not.
     note : str or None
@@ -47,6 +52,7 @@ class Windows:
     of_rank: Mapping[int, Spans]
     steps: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
+    n_steps: Mapping[int, int] = field(default_factory=dict)
     note: str | None = None
 
 
@@ -58,20 +64,21 @@ def windows(trace: Trace, spec: str | None = None, step_pattern: str | None = No
     spec : str, optional
         "whole": each rank's first op's start to its last op's end. "steps": each step's first op launched
         inside it to its last, warm-up left out. "START:END", with units ("1.5ms:20ms"; without: ns), counted
-        from the trace's origin, for all ranks alike. Without: "steps" where all ranks have them, else "whole".
+        from the trace's origin, for all ranks alike; either may be left out. Without a spec: "steps" where all
+        ranks have them, else "whole".
     step_pattern : str, optional
-        Regular expression of the names of step ranges, in place of :data:`STEP_PATTERN`.
+        Regular expression of the names of step ranges, in place of :data:`STEP_PATTERN` and of the role "step".
 
     Raises
     ------
     OptionError
         The spec cannot be read, lies outside the trace, or asks for steps where there are none.
     """
-    if spec is None:
-        return _steps_or_whole(trace, step_pattern)
+    if spec is None and step_pattern is None:
+        return _steps_or_whole(trace)
     if spec == "whole":
         return _whole(trace)
-    if spec == "steps":
+    if spec == "steps" or spec is None:
         return _steps(trace, step_pattern)
     return _range(trace, spec)
 
@@ -86,7 +93,9 @@ def find_steps(trace: Trace, pattern: str | None = None) -> pd.DataFrame:
     names = list(ranges["name"].cat.categories)
     roles = ranges["role"].astype(object)
     is_warmup = (roles == "warmup") | ranges["name"].isin([n for n in names if re.match(WARMUP_PATTERN, n)])
-    is_step = (roles == "step") | ranges["name"].isin([n for n in names if step.search(n)])
+    is_step = ranges["name"].isin([n for n in names if step.search(n)])
+    if pattern is None:
+        is_step |= roles == "step"
     found = ranges.assign(warmup=is_warmup)[(is_step | is_warmup) & (ranges["end"] != NA)]
     parts = []
     for _, mine in found.groupby("rank"):
@@ -104,40 +113,40 @@ def _whole(trace: Trace, note: str | None = None) -> Windows:
     return Windows("whole", of_rank, note=note)
 
 
-def _steps_or_whole(trace: Trace, pattern: str | None) -> Windows:
-    steps = find_steps(trace, pattern)
-    if not len(steps):
+def _steps_or_whole(trace: Trace) -> Windows:
+    if not len(find_steps(trace)):
         return _whole(trace)
     try:
-        return _steps(trace, pattern)
+        return _steps(trace, None)
     except OptionError as error:
-        return _whole(trace, f"step ranges were found, but {error.what}; the whole trace is analysed")
+        return _whole(trace, f"the whole trace is analysed, since {error.what}")
 
 
 def _steps(trace: Trace, pattern: str | None) -> Windows:
     steps = find_steps(trace, pattern)
     kept = steps[~steps["warmup"]]
     if not len(kept):
-        raise OptionError(
-            "the trace has no step ranges" if not len(steps) else "all its steps are warm-up",
-            "use --window whole, or name them with --step-pattern",
-            "--window steps",
-        )
-    of_rank = {
-        rank: _step_windows(trace.of_rank(rank), kept[kept["rank"] == rank])
-        for rank in trace.ranks["rank"].tolist()
-    }
+        if pattern is not None:
+            raise OptionError(f"{pattern!r} matches no range", "mend it, or leave it out", "--step-pattern")
+        what = "all its steps are warm-up" if len(steps) else "the trace has no step ranges"
+        raise OptionError(what, "use --window whole, or name them with --step-pattern", "--window steps")
+    ranks = trace.ranks["rank"].tolist()
+    of_rank = {rank: _step_windows(trace.of_rank(rank), kept[kept["rank"] == rank]) for rank in ranks}
     without = [rank for rank, window in of_rank.items() if not len(window)]
     if without:
         some = ", ".join(map(str, without[:8])) + (", ..." if len(without) > 8 else "")
         raise OptionError(
             f"no op was launched inside a step on rank {some}", "use --window whole", "--window steps"
         )
+    n_steps = {rank: int((kept["rank"] == rank).sum()) for rank in ranks}
+    names = [tuple(kept.loc[kept["rank"] == rank, "name"]) for rank in ranks]
     return Windows(
         "steps",
         of_rank,
         steps=tuple(dict.fromkeys(kept["name"])),
         left_out=tuple(dict.fromkeys(steps.loc[steps["warmup"], "name"])),
+        n_steps=n_steps,
+        note=None if len(set(names)) == 1 else "the ranks do not have the same steps: are they of one run?",
     )
 
 
@@ -155,21 +164,31 @@ def _step_windows(ops: pd.DataFrame, steps: pd.DataFrame) -> Spans:
 
 
 def _range(trace: Trace, spec: str) -> Windows:
-    number = r"(-?\d+(?:\.\d+)?)\s*(ns|us|µs|ms|s|)"
+    number = r"(?:(-?\d+(?:\.\d+)?)\s*(ns|us|µs|ms|s|))?"
     match = re.fullmatch(rf"\s*{number}\s*:\s*{number}\s*", spec)
-    if match is None:
+    if match is None or (match[1] is None and match[3] is None):
         raise OptionError(
             f"cannot read {spec!r}", "give whole, steps, or START:END such as 1.5ms:20ms", "--window"
         )
-    start, end = (_nanoseconds(match[i], match[i + 1]) for i in (1, 3))
+    units = {match[i + 1] != "" for i in (1, 3) if match[i] is not None and float(match[i]) != 0}
+    if len(units) > 1:
+        raise OptionError(f"{spec!r} has one unit for two times", "give both a unit", "--window")
     first, last = trace.span
+    start = first if match[1] is None else _nanoseconds(match[1], match[2])
+    end = last if match[3] is None else _nanoseconds(match[3], match[4])
     told = f"the trace's ops run from {first / 1e6:.6g} ms to {last / 1e6:.6g} ms"
+    if not -LONGEST < start <= LONGEST or not -LONGEST < end <= LONGEST:
+        raise OptionError(f"{spec} is out of range", told, "--window")
     if end <= start:
         raise OptionError(f"{spec} ends before it starts", told, "--window")
     if end <= first or start >= last:
         raise OptionError(f"{spec} lies outside the trace", told, "--window")
-    window = span(start, end)
-    return Windows("range", dict.fromkeys(trace.ranks["rank"].tolist(), window))
+    beyond = start < first or end > last
+    return Windows(
+        "range",
+        dict.fromkeys(trace.ranks["rank"].tolist(), span(start, end)),
+        note=f"the window reaches beyond the trace, which counts as idle: {told}" if beyond else None,
+    )
 
 
 def _nanoseconds(number: str, unit: str) -> int:

@@ -253,18 +253,31 @@ def _collect(folder: RunDir, nsys: Nsys | None, ranks: _Ranks) -> bool:
 
 def _with_origin(trace: Trace, ranks: _Ranks) -> Trace:
     """The trace with what its files do not say: PyTorch's version, and whether the run was cut short."""
+    import pandas as pd
+
+    from ..trace import Dropped
+
     told = trace.provenance
     versions = [e.fields["versions"].get("torch") for e in ranks.events if e.kind == "imported"]
     tool = f"torch.profiler, PyTorch {versions[0]}" if versions else "torch.profiler"
     error = ranks.error("")
+    done = {(event.rank, event.fields["name"]) for event in ranks.events if event.kind == "done"}
+    # A step that was cut short would count as a whole one.
+    iteration = trace.ranges["role"].isin(["step", "warmup"])
+    names = zip(trace.ranges["rank"], trace.ranges["name"], strict=True)
+    cut = iteration & ~pd.Series([key in done for key in names], index=trace.ranges.index, dtype=bool)
+    dropped = [Dropped(int(cut.sum()), "steps", "they were cut short")] if cut.any() else []
     why = None if error is None else without_paths(f"{error.about or ''} {error.what}".strip())
     warnings = [] if why is None else [unfinished(why)]
     return replace(
         trace,
+        ranges=trace.ranges[~cut].reset_index(drop=True),
         provenance=replace(
             told,
             sources=tuple(replace(source, tool=tool) for source in told.sources),
+            command=ranks.plan.command,
             warnings=(*warnings, *told.warnings),
+            dropped=(*dropped, *told.dropped),
         ),
     )
 

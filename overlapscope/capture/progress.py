@@ -32,7 +32,7 @@ class Progress:
         if self.kinds["recorded"] or self.kinds["finished"]:
             return "the ranks write what they recorded"
         tool = "nsys" if plan.recorder == "nsys" else "torch.profiler"
-        return f"{self._stage()}; recording with {tool} ({plan.recorder_why})"
+        return f"{self._stage()}; recording with {tool}"
 
     def _stage(self) -> str:
         plan = self.plan

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from .options import Force, Output, Paths, Rules, classifier, progress
+from .options import Force, Output, Paths, Ranks, Rules, StepPattern, Window, classifier, progress
 
 __all__ = ["kernels"]
 
@@ -22,21 +22,33 @@ class Format(str, Enum):
 def kernels(
     paths: Paths,
     format: Annotated[Format, typer.Option("--format", help="How to lay the list out.")] = Format.TEXT,
+    full: Annotated[bool, typer.Option("--full", help="Whole names in the text, however long.")] = False,
     output: Output = None,
+    window: Window = None,
+    rank: Ranks = None,
+    step_pattern: StepPattern = None,
     rules: Rules = None,
     force: Force = False,
 ) -> None:
-    """List each distinct kernel name with its kind, collective, deciding rule, count and time."""
+    """List each distinct kernel name with its kind, collective, deciding rule, count and time.
+
+    Counts and times cover what the report covers: the same window, all ranks together.
+    """
     from .. import formats
     from ..analysis.names import tally
+    from ..analysis.window import windows
     from ..files import write_text
     from ..report import names
+    from ..report.document import only
 
     with progress() as tell:
         trace = formats.load(paths, classifier=classifier(rules), progress=tell)
-        table = tally(trace)
-    layout = {Format.TEXT: names.text, Format.JSON: names.json_text, Format.CSV: names.csv}[format]
-    written = layout(table)
+        trace = only(trace, rank)
+        table = tally(trace, windows(trace, window, step_pattern))
+    if format is Format.TEXT:
+        written = names.text(table, full=full)
+    else:
+        written = names.json_text(table) if format is Format.JSON else names.csv(table)
     if output is None:
         sys.stdout.write(written)
     else:

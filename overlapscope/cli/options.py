@@ -14,14 +14,24 @@ if TYPE_CHECKING:
     from ..classify import Classifier
     from ..formats.raw import Progress
 
-__all__ = ["Force", "Output", "Paths", "Rules", "classifier", "progress"]
+__all__ = [
+    "Force",
+    "Output",
+    "Paths",
+    "Ranks",
+    "Rules",
+    "StepPattern",
+    "Window",
+    "classifier",
+    "progress",
+]
 
 Paths = Annotated[
     list[Path],
     typer.Argument(
         metavar="PATH...",
         show_default=False,
-        help="nsys SQLite export, PyTorch profiler JSON (also .gz), folder of rank files, or run directory.",
+        help="nsys export (.sqlite, .nsys-rep), PyTorch profiler JSON (.gz too), folder of rank files, run directory.",
     ),
 ]
 # typer reads Optional at run time, on 3.10 too.
@@ -32,6 +42,24 @@ Rules = Annotated[
 Output = Annotated[
     Optional[Path],  # noqa: UP045
     typer.Option("--output", "-o", metavar="FILE", help="Write here instead of to the terminal."),
+]
+Window = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(
+        metavar="whole|steps|START:END",
+        help="What to analyse; START:END takes units (1.5ms:20ms). Default: steps if there are any, else whole.",
+    ),
+]
+Ranks = Annotated[
+    Optional[list[int]],  # noqa: UP045
+    typer.Option("--rank", metavar="N", help="Only this rank; may be repeated."),
+]
+StepPattern = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(
+        metavar="REGEX",
+        help="Names of your step ranges. Default: ProfilerStep#N, step N, iteration N, and the role step.",
+    ),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace the output file if it exists.")]
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .options import Force, Output, Paths, Rules, classifier, progress
+from .options import Force, Output, Paths, Ranks, Rules, StepPattern, Window, classifier, progress
 
 if TYPE_CHECKING:
     from ..report.document import Document
@@ -29,23 +28,9 @@ def report(
     paths: Paths,
     format: Annotated[Format, typer.Option("--format", help="How to lay the report out.")] = Format.TEXT,
     output: Output = None,
-    window: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(
-            metavar="whole|steps|START:END",
-            help="What to analyse; START:END takes units (1.5ms:20ms). Default: steps if there are any, else whole.",
-        ),
-    ] = None,
-    rank: Annotated[
-        Optional[list[int]],  # noqa: UP045
-        typer.Option("--rank", metavar="N", help="Only this rank; may be repeated."),
-    ] = None,
-    step_pattern: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(
-            metavar="REGEX", help="Names of your step ranges; default: ProfilerStep#N, step N, iteration N."
-        ),
-    ] = None,
+    window: Window = None,
+    rank: Ranks = None,
+    step_pattern: StepPattern = None,
     rules: Rules = None,
     force: Force = False,
 ) -> None:
@@ -92,5 +77,4 @@ def _laid_out(built: Document, format: Format, *, colour: bool) -> str:
         return layout(built)
     from ..report import text
 
-    columns = shutil.get_terminal_size((text.WIDTH, 24)).columns if colour else text.WIDTH
-    return text.render(built, colour=colour, width=min(columns, text.WIDTH))
+    return text.render(built, colour=colour)

@@ -121,6 +121,10 @@ def _directory(folder: Path) -> list[Path]:
         or (p.suffix == ".nsys-rep" and p.stem not in exports)
     ]
     if not chosen:
+        runs = sorted(p.name for p in folder.iterdir() if (p / RUN_FILE).is_file())
+        if runs:
+            some = ", ".join(runs[:3]) + (", ..." if len(runs) > 3 else "")
+            raise InputError(f"holds {len(runs)} run directories ({some})", "name one of them", folder)
         raise InputError(
             "holds no trace files (.sqlite, .json, .json.gz, .nsys-rep)", "name the files themselves", folder
         )

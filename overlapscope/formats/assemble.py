@@ -68,11 +68,14 @@ def assemble(files: Sequence[RawTrace], classifier: Classifier) -> Trace:
         clock=clock,
         origin_ns=origin,
         world_size=max((f.world_size for f in files if f.world_size is not None), default=None),
+        command=next((f.command for f in files if f.command is not None), None),
         link=next((f.link for f in files if f.link is not None), None),
         dropped=_merge_dropped(files),
         warnings=tuple(
             dict.fromkeys(
-                [w for f in files for w in _named(f, len(files))] + _overhead_warnings(files, rank_of, ops)
+                [w for f in files for w in _named(f, len(files))]
+                + _overhead_warnings(files, rank_of, ops)
+                + _idle_rules(classifier, verdicts)
             )
         ),
     )
@@ -141,7 +144,8 @@ def _number_ranks(files: Sequence[RawTrace]) -> tuple[pd.DataFrame, RankOf, str]
         )
         for f, u, unit in listed
     )
-    ranks = pd.DataFrame(rows, columns=list(RANK_COLUMNS))
+    ranks = pd.DataFrame(rows, columns=list(RANK_COLUMNS)).astype({"gpu": object, "source": object})
+    ranks["gpu"] = ranks["gpu"].where(ranks["gpu"].notna(), None)
     return ranks, rank_of, how
 
 
@@ -153,7 +157,7 @@ def _refuse_one_rank_twice(files: Sequence[RawTrace], listed: list[tuple[int, in
         if unit.rank in seen:
             raise InputError(
                 f"says it is rank {unit.rank}, and so does {seen[unit.rank]}",
-                "give one file a rank",
+                "give one file per rank",
                 path,
             )
         seen[unit.rank] = path
@@ -411,3 +415,11 @@ def _overhead_warnings(files: Sequence[RawTrace], rank_of: RankOf, ops: _Ops) ->
                     "time: some of what looks idle is its doing"
                 )
     return warnings
+
+
+def _idle_rules(classifier: Classifier, verdicts: list[Verdict]) -> list[str]:
+    """Say if none of the user's own rules had a say: most likely a pattern is wrong."""
+    own = {rule.id for rule in classifier.own}
+    if not own or own & {verdict.rule for verdict in verdicts}:
+        return []
+    return [f"none of your {len(own)} rules matched a name in this trace"]

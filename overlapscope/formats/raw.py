@@ -147,6 +147,7 @@ class RawTrace:
     )  # by process: when the profiler itself stalled it
     world_size: int | None = None
     ranks_from: str | None = None  # how `Unit.rank` was recorded
+    command: str | None = None
     link: str | None = None
     dropped: list[Dropped] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)

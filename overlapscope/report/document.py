@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
@@ -13,7 +13,7 @@ from ..analysis.window import windows
 from ..errors import OptionError
 from ..trace import Provenance, Trace
 
-__all__ = ["Document", "build"]
+__all__ = ["Document", "build", "only"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,6 +44,11 @@ class Document:
     n_ops_outside: int
     warnings: tuple[str, ...]
 
+    @property
+    def n_steps(self) -> int:
+        """Steps over all ranks; where there are none, one window a rank."""
+        return sum(self.overlap.windows.n_steps.values()) or len(self.overlap.ranks)
+
 
 def build(
     trace: Trace,
@@ -59,62 +64,68 @@ def build(
     OptionError
         The window cannot be used, or a rank is not in the trace.
     """
-    trace = _only(trace, ranks)
+    trace = only(trace, ranks)
     chosen = windows(trace, window, step_pattern)
     result = overlap(trace, chosen)
     names = tally(trace, chosen)
-    unknown = unclassified(names)
-    gpus = tuple(dict.fromkeys(g for g in trace.ranks["gpu"] if g is not None))
-    outside = len(trace.ops) - int(result.ranks["n_ops"].sum())
-    return Document(trace.provenance, result, names, unknown, gpus, outside, _warnings(trace, result, names))
+    return Document(
+        provenance=trace.provenance,
+        overlap=result,
+        names=names,
+        unclassified=unclassified(names),
+        gpus=tuple(dict.fromkeys(trace.ranks["gpu"].dropna())),
+        n_ops_outside=len(trace.ops) - int(result.ranks["n_ops"].sum()),
+        warnings=_warnings(trace, result, names),
+    )
 
 
-def _only(trace: Trace, ranks: Sequence[int] | None) -> Trace:
+def only(trace: Trace, ranks: Sequence[int] | None) -> Trace:
+    """The trace with some of its ranks; all of them where none are named. Raises OptionError."""
     if not ranks:
         return trace
     present = trace.ranks["rank"].tolist()
     for rank in ranks:
         if rank not in present:
             raise OptionError(f"{rank} is not in the trace", f"it holds {_listed(present)}", "--rank")
-    return Trace(
-        trace.ops[trace.ops["rank"].isin(ranks)].reset_index(drop=True),
-        trace.ranges[trace.ranges["rank"].isin(ranks)].reset_index(drop=True),
-        trace.names,
-        trace.lanes,
-        trace.ranks[trace.ranks["rank"].isin(ranks)].reset_index(drop=True),
-        trace.provenance,
-    )
+
+    def some(table: pd.DataFrame) -> pd.DataFrame:
+        return table[table["rank"].isin(ranks)].reset_index(drop=True)
+
+    return replace(trace, ops=some(trace.ops), ranges=some(trace.ranges), ranks=some(trace.ranks))
 
 
 def _listed(ranks: Sequence[int]) -> str:
     if len(ranks) == 1:
         return f"rank {ranks[0]} only"
-    return (
-        f"ranks {', '.join(map(str, ranks))}"
-        if len(ranks) <= 8
-        else f"{len(ranks)} ranks, {ranks[0]} to {ranks[-1]}"
-    )
+    if len(ranks) <= 8:
+        return f"ranks {', '.join(map(str, ranks))}"
+    return f"{len(ranks)} ranks, {ranks[0]} to {ranks[-1]}"
 
 
 def _warnings(trace: Trace, result: Overlap, names: pd.DataFrame) -> tuple[str, ...]:
-    said = list(trace.provenance.warnings)
+    told = trace.provenance
+    said = list(told.warnings)
     if result.windows.note is not None:
         said.append(result.windows.note)
-    if trace.provenance.lanes == "host":
+    if told.lanes == "host":
         said.append(
             "no GPU work in this trace: it is a CPU run, analysed on its host threads (operators that compute, "
-            "and gloo's collectives)"
+            "and the collectives of gloo)"
         )
-    if trace.provenance.link is not None:
-        said.append(f"the link was paced ({trace.provenance.link}): communication times are simulated")
-    said += [f"left out: {d.count:,} {d.what}: {d.why}" for d in trace.provenance.dropped]
-    world = trace.provenance.world_size
-    if world is not None and world > len(trace.ranks):
-        said.append(f"{len(trace.ranks)} of {world} ranks are shown: means are over these")
+    if told.link is not None:
+        said.append(f"the link was paced ({told.link}): communication times are simulated")
+    said += [f"left out: {d.count:,} {d.what}: {d.why}" for d in told.dropped]
+    if told.world_size is not None and told.world_size > len(trace.ranks):
+        said.append(f"only {len(trace.ranks)} of {told.world_size} ranks are in these figures")
+    mpi = int((trace.ranges["domain"] == "MPI").sum())
+    if mpi:
+        said.append(f"{mpi:,} MPI calls on the host are in the trace; no figure counts them")
     fused = names[names["fused_comm"].astype(bool)]
     if len(fused):
         said.append(
             f"{int(fused['count'].sum()):,} kernels compute and communicate at once and count as GEMM: "
             "their communication cannot be seen from outside"
         )
+    if result.ranks["comm_ns"].sum():
+        said.append("communication includes waiting for ranks that come late; the two are not told apart yet")
     return tuple(dict.fromkeys(said))

@@ -44,6 +44,7 @@ def _provenance(document: Document) -> dict[str, Any]:
         "world_size": said.world_size,
         "clock": said.clock,
         "origin_ns": said.origin_ns,
+        "command": said.command,
         "link": said.link,
         "window": {
             "mode": window.mode,
@@ -72,7 +73,7 @@ def csv(document: Document) -> str:
 
 def markdown(document: Document) -> str:
     """Headline and tables in Markdown."""
-    from .text import headline
+    from .text import headline, setting
 
     ranks, collectives = document.overlap.ranks, document.overlap.collectives
     unit = scale(ranks["window_ns"].max())
@@ -88,7 +89,9 @@ def markdown(document: Document) -> str:
         ]
         for r in records(ranks)
     ]
-    lines = [*headline(document), "", *_table(head, rows)]
+    lines = [f"**{headline(document)[0]}**", *headline(document)[1:], ""]
+    lines += [f"- {label}: {_inline(words)}" for label, words in setting(document)]
+    lines += ["", *_table(head, rows)]
     if len(collectives):
         head = ["rank", "collective", "count", "time (union)", "hidden", "exposed"]
         rows = [

@@ -11,9 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from .document import Document
-from .words import duration, escape, percent, scale, shortened
+from .words import duration, escape, percent, scale, shortened, size
 
-__all__ = ["headline", "render"]
+__all__ = ["headline", "render", "setting"]
 
 WIDTH = 80
 """Columns; what a terminal has at least, and what a mail or an issue shows without wrapping."""
@@ -22,17 +22,19 @@ MOST_RANKS = 16
 MOST_UNKNOWN = 8
 """Rows shown; the rest is counted, and the JSON has it."""
 
+MOST_OF_A_NAME = 160  # characters, three lines of the column; what is cut shows as an ellipsis
+
 LABEL = 11  # columns of the labels on the left
 
 HEADED = box.Box("    \n    \n ── \n    \n    \n ── \n    \n    \n")
 """A rule under the head and between sections, nothing else."""
 
 
-def render(document: Document, *, colour: bool = False, width: int = WIDTH) -> str:
-    """The report as text of at most `width` columns, with ANSI colour if asked for."""
+def render(document: Document, *, colour: bool = False) -> str:
+    """The report as text of 80 columns, with ANSI colour if asked for."""
     console = Console(
         file=io.StringIO(),
-        width=width,
+        width=WIDTH,
         force_terminal=colour,
         color_system="standard" if colour else None,
         highlight=False,
@@ -69,56 +71,67 @@ def _without_double_gaps(text: str) -> str:
 
 
 def _captured(console: Console, document: Document) -> None:
+    table = Table.grid(padding=(0, 1))
+    table.add_column(width=LABEL, no_wrap=True, style="dim")
+    table.add_column(overflow="fold")
+    for label, text in setting(document):
+        table.add_row(label, Text(escape(text)))
+    console.print(table)
+
+
+def setting(document: Document) -> list[tuple[str, str]]:
+    """What was captured and what is analysed: (label, words)."""
     said, ranks = document.provenance, document.overlap.ranks
     lines = [("trace", _sources(document))]
-    tools = dict.fromkeys(f"{s.tool}{f', schema {s.schema}' if s.schema else ''}" for s in said.sources)
-    lines.append(("recorded by", "; ".join(tools)))
+    if said.command is not None:
+        lines.append(("made by", said.command))
+    lines.append(("recorded by", "; ".join(dict.fromkeys(s.tool for s in said.sources))))
     who = f"{len(ranks)} rank{'s' * (len(ranks) != 1)}"
     if said.world_size is not None and said.world_size != len(ranks):
         who += f" of {said.world_size}"
-    on = (
-        ", ".join(document.gpus)
-        if document.gpus
-        else ("CPU" if said.lanes == "host" else "GPU, name not recorded")
-    )
-    lines.append(("ranks", f"{who} on {on}; {said.ranks_from}"))
+    unnamed = "CPU" if said.lanes == "host" else "GPUs of unrecorded name"
+    on = ", ".join(document.gpus) if document.gpus else unnamed
+    lines.append(("ranks", f"{who} on {on}, {said.ranks_from}"))
     if len(said.sources) > 1:
         lines.append(("clocks", said.clock))
     lines.append(("window", _window(document)))
     if said.link is not None:
         lines.append(("link", f"paced: {said.link}"))
-    table = Table.grid(padding=(0, 1))
-    table.add_column(width=LABEL, no_wrap=True, style="dim")
-    table.add_column(overflow="fold")
-    for label, text in lines:
-        table.add_row(label, Text(escape(text)))
-    console.print(table)
+    return lines
 
 
 def _sources(document: Document) -> str:
-    paths = [PurePath(s.path) for s in document.provenance.sources]
+    sources = document.provenance.sources
+    paths = [PurePath(s.path) for s in sources]
+    formats = dict.fromkeys(
+        f"{'nsys' if s.format == 'nsys' else 'PyTorch'} schema {s.schema}" for s in sources if s.schema
+    )
+    schema = f" ({', '.join(formats)})" if formats else ""
     if len(paths) == 1:
-        return str(paths[0])
-    return f"{len(paths)} files, {paths[0]} to {paths[-1].name}"
+        return f"{paths[0]}{schema}"
+    return f"{len(paths)} files, {paths[0]} to {paths[-1].name}{schema}"
 
 
 def _window(document: Document) -> str:
     window = document.overlap.windows
-    mean = float(document.overlap.ranks["window_ns"].mean())
-    n = len(window.steps)
+    spans = [w for w in window.of_rank.values() if len(w)]
+    bounds = f"{_ms(min(int(w.start[0]) for w in spans))} to {_ms(max(int(w.end[-1]) for w in spans))} ms"
+    mean = document.overlap.ranks["window_ns"].sum() / document.n_steps
+    outside = f"; {document.n_ops_outside:,} ops lie outside" if document.n_ops_outside else ""
     if window.mode == "whole":
-        average = " on average" if len(window.of_rank) > 1 else ""
-        return f"whole trace, each rank's first op to its last: {duration(mean)}{average}"
+        return f"whole trace, each rank's first op to its last, {bounds}{outside}"
     if window.mode == "range":
-        bounds = next(iter(window.of_rank.values()))
-        text = f"{bounds.start[0] / 1e6:,.3f} ms to {bounds.end[-1] / 1e6:,.3f} ms"
-    elif n == 1:
-        text = f"1 step ({window.steps[0]}), {duration(mean)}"
-    else:
-        text = f"{n} steps ({window.steps[0]} to {window.steps[-1]}), {duration(mean / n)} each"
+        return f"{bounds}{outside}"
+    n = len(window.steps)
+    names = window.steps[0] if n == 1 else f"{window.steps[0]} to {window.steps[-1]}"
+    text = f"{n} step{'s' * (n > 1)} ({names}) of {duration(mean)}, {bounds}"
     if window.left_out:
         text += f"; {len(window.left_out)} warm-up step{'s' * (len(window.left_out) > 1)} left out"
-    return f"{text}; {document.n_ops_outside:,} ops lie outside"
+    return f"{text}{outside}"
+
+
+def _ms(ns: int) -> str:
+    return f"{ns / 1e6:,.3f}"
 
 
 # -- headline ------------------------------------------------------------------------------------------------
@@ -126,34 +139,29 @@ def _window(document: Document) -> str:
 
 def headline(document: Document) -> list[str]:
     """What a tired person needs: how much is hidden, what is exposed, and what hiding it could gain at most."""
-    ranks, window = document.overlap.ranks, document.overlap.windows
+    ranks = document.overlap.ranks
     total, comm, exposed, hidden = (
         int(ranks[f"{c}_ns"].sum()) for c in ("window", "comm", "exposed_comm", "overlap")
     )
     if comm == 0:
-        return ["No communication in this window: nothing to hide."]
-    per = len(ranks) * max(len(window.steps), 1)
-    what = "step" if window.mode == "steps" else "window"
-    # Hiding cannot make a rank faster than its communication alone takes.
-    bound = int(
-        sum(
-            max(t - e, m)
-            for t, e, m in zip(ranks["window_ns"], ranks["exposed_comm_ns"], ranks["comm_ns"], strict=True)
-        )
-    )
+        where = "" if document.provenance.lanes == "host" else "on the GPU "
+        return [f"No communication {where}in this window: nothing to hide."]
+    n = document.n_steps
+    what = "step" if document.overlap.windows.mode == "steps" else "window"
     lines = [
         f"{percent(hidden, comm)} of the communication is hidden under compute.",
-        f"Exposed: {duration(exposed / per)} of communication, {percent(exposed, total)} of the {what}.",
+        f"Exposed: {duration(exposed / n)} of communication per {what}, {percent(exposed, total)} of it.",
     ]
     if exposed == 0:
         return lines
-    lines.append(
-        f"Hiding all of it would shorten the {what} by at most {percent(total - bound, total)} ({total / bound:.2f}x)."
-    )
-    if bound > total - exposed:
-        lines.append(
-            f"There is not enough compute to hide it all: it takes {duration(comm / per)} by itself."
-        )
+    # Each rank can hide only under what it computes while nothing is hidden there yet.
+    free = ranks["compute_ns"] - ranks["overlap_ns"]
+    most = int(ranks["exposed_comm_ns"].where(ranks["exposed_comm_ns"] < free, free).sum())
+    gain = f"at most {percent(most, total)} ({total / (total - most):.2f}x)" if most < total else "all of it"
+    if most < exposed:
+        lines.append(f"There is compute to hide {duration(most / n)} of it: that could gain {gain}.")
+    else:
+        lines.append(f"Hiding all of it could gain {gain}.")
     return lines
 
 
@@ -162,55 +170,75 @@ def headline(document: Document) -> list[str]:
 PARTS = ("window_ns", "compute_ns", "exposed_comm_ns", "exposed_memory_ns", "idle_ns", "comm_ns")
 
 
-def _table(console: Console, title: str, columns: list[str], left: int = 1) -> Table:
+def _table(console: Console, title: str, columns: list[str]) -> Table:
     console.print()
     console.print(Text(title, style="bold"))
     table = Table(box=HEADED, padding=(0, 1, 0, 0), pad_edge=False)
     for at, column in enumerate(columns):
-        table.add_column(column, justify="left" if at < left else "right", no_wrap=at >= left)
+        table.add_column(column, justify="right" if at else "left", no_wrap=at > 0)
     return table
+
+
+def _of(document: Document) -> str:
+    """What the figures of the tables cover, where that is more than one step."""
+    n = len(document.overlap.windows.steps)
+    return f", {n} steps together" if n > 1 else ""
 
 
 def _ranks(console: Console, document: Document) -> None:
     ranks = document.overlap.ranks
     unit = scale(ranks["window_ns"].max())
     head = ["rank", "window", "= compute", "+ exposed\ncomm", "+ exposed\nmemory", "+ idle", "comm", "hidden"]
-    table = _table(console, f"Where the time went ({unit[1]})", head)
+    table = _table(console, f"Where the time went ({unit[1]}{_of(document)})", head)
     for row in ranks.head(MOST_RANKS).to_dict("records"):
-        table.add_row(
-            str(row["rank"]),
-            *(_number(row[p], unit) for p in PARTS),
-            percent(row["overlap_ns"], row["comm_ns"]),
-        )
+        figures = (_number(row[p], unit) for p in PARTS)
+        table.add_row(str(row["rank"]), *figures, percent(row["overlap_ns"], row["comm_ns"]))
     mean = ranks[[*PARTS, "overlap_ns"]].mean()
     if len(ranks) > 1:
         table.add_section()
-        table.add_row(
-            "mean", *(_number(mean[p], unit) for p in PARTS), percent(mean["overlap_ns"], mean["comm_ns"])
-        )
+        hidden = percent(mean["overlap_ns"], mean["comm_ns"])
+        table.add_row("mean", *(_number(mean[p], unit) for p in PARTS), hidden)
     table.add_row("share", *(percent(mean[p], mean["window_ns"]) for p in PARTS), "")
     console.print(table)
     if len(ranks) > MOST_RANKS:
         console.print(Text(f"{len(ranks) - MOST_RANKS} more ranks: --format csv lists all", style="dim"))
+    console.print()
+    console.print(Text(_kinds(document)))
+
+
+def _kinds(document: Document) -> str:
+    """What the compute consists of, since GEMMs are what people split."""
+    total = document.overlap.ranks[
+        ["compute_ns", "gemm_ns", "attention_ns", "gemm_overlap_ns", "comm_ns"]
+    ].sum()
+    text = f"Of the compute {percent(total['gemm_ns'], total['compute_ns'])} is GEMM"
+    if total["attention_ns"]:
+        text += f", {percent(total['attention_ns'], total['compute_ns'])} attention"
+    if total["comm_ns"]:
+        text += f"; under GEMMs hides {percent(total['gemm_overlap_ns'], total['comm_ns'])}"
+    return f"{text}."
 
 
 def _collectives(console: Console, document: Document) -> None:
     table = document.overlap.collectives
     if not len(table):
         return
-    unit = scale(table["union_ns"].max())
+    unit = scale(document.overlap.ranks["window_ns"].max())
     n = len(document.overlap.ranks)
     sums = table.groupby("collective")[["count", "union_ns", "sum_ns", "overlap_ns", "exposed_ns"]].sum()
+    mean = f", mean of {n} ranks" if n > 1 else ""
     out = _table(
         console,
-        f"Communication, mean of {n} ranks ({unit[1]})" if n > 1 else f"Communication ({unit[1]})",
-        ["collective", "count", "time (union)", "time (sum)", "hidden", "exposed", "ratio"],
+        f"Communication ({unit[1]}{_of(document)}{mean})",
+        ["collective", "count", "bytes", "time (sum)", "time (union)", "exposed", "hidden"],
     )
     for name, row in sums.sort_values("exposed_ns", ascending=False).iterrows():
+        nbytes = table.loc[table["collective"] == name, "bytes"]
         out.add_row(
             str(name),
             _count(row["count"] / n),
-            *(_number(row[c] / n, unit) for c in ("union_ns", "sum_ns", "overlap_ns", "exposed_ns")),
+            "n/a" if nbytes.isna().any() else size(int(nbytes.sum()) / n),
+            *(_number(row[c] / n, unit) for c in ("sum_ns", "union_ns", "exposed_ns")),
             percent(row["overlap_ns"], row["union_ns"]),
         )
     console.print(out)
@@ -220,18 +248,14 @@ def _unknown(console: Console, document: Document) -> None:
     table = document.unclassified
     if not len(table):
         return
-    every = int(document.names["sum_ns"].sum())
-    told = percent(int(table["sum_ns"].sum()), every)
+    kernels = document.names[document.names["kind"] != "memory"]
+    told = percent(int(table["sum_ns"].sum()), int(kernels["sum_ns"].sum()))
     unit = scale(table["sum_ns"].max())
-    out = _table(
-        console,
-        f"Names that no rule knows, counted as compute ({told} of all kernel time)",
-        ["name", "count", f"sum ({unit[1]})"],
-    )
+    title = f"Names that no rule knows, counted as compute ({told} of all kernel time)"
+    out = _table(console, title, ["name", "count", f"sum ({unit[1]})"])
     for row in table.head(MOST_UNKNOWN).to_dict("records"):
-        out.add_row(
-            Text(shortened(escape(row["name"]), 52)), f"{row['count']:,}", _number(row["sum_ns"], unit)
-        )
+        name = Text(shortened(escape(row["name"]), MOST_OF_A_NAME), overflow="fold")
+        out.add_row(name, f"{row['count']:,}", _number(row["sum_ns"], unit))
     console.print(out)
     if len(table) > MOST_UNKNOWN:
         console.print(Text(f"{len(table) - MOST_UNKNOWN} more: overlapscope kernels lists all", style="dim"))
@@ -241,7 +265,7 @@ def _warnings(console: Console, document: Document) -> None:
     if not document.warnings:
         return
     console.print()
-    console.print(Text("Know before you trust", style="bold yellow"))
+    console.print(Text("Good to know", style="bold yellow"))
     table = Table.grid(padding=(0, 1))
     for warning in document.warnings:
         table.add_row("-", Text(escape(warning), overflow="fold"))
@@ -249,7 +273,9 @@ def _warnings(console: Console, document: Document) -> None:
 
 
 def _number(ns: float, unit: tuple[int, str]) -> str:
-    return f"{ns / unit[0]:,.3f}" if unit[0] > 1 else f"{ns:,.0f}"
+    value = ns / unit[0]
+    # Three decimals as long as six columns of them fit a line.
+    return f"{value:,.0f}" if unit[0] == 1 else f"{value:,.1f}" if value >= 10_000 else f"{value:,.3f}"
 
 
 def _count(value: float) -> str:

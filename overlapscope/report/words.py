@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 
-__all__ = ["duration", "escape", "percent", "scale", "shortened"]
+__all__ = ["duration", "escape", "percent", "scale", "shortened", "size"]
 
 SCALES = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs"))
 
@@ -22,6 +22,14 @@ def duration(ns: int | float, unit: tuple[int, str] | None = None) -> str:
     """`12.345 ms`: three decimals, none for whole ns."""
     size, name = unit or scale(ns)
     return f"{ns / size:,.3f} {name}" if size > 1 else f"{ns:,.0f} {name}"
+
+
+def size(nbytes: int | float) -> str:
+    """`25.2 MB`, in powers of 1000, as link rates are given."""
+    for unit, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if nbytes >= unit:
+            return f"{nbytes / unit:,.1f} {name}"
+    return f"{nbytes:,.0f} B"
 
 
 def percent(part: int | float, whole: int | float | None) -> str:

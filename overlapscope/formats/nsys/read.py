@@ -141,6 +141,7 @@ def _add_provenance(export: Export, trace: RawTrace) -> None:
     said = json.loads(told)
     trace.source = Source(trace.source.path, "nsys", said["tool"], trace.source.schema)
     trace.ranks_from = said["ranks_from"]
+    trace.command = said["command"]
     trace.link = said["link"]
     trace.dropped += [Dropped(**dropped) for dropped in said["dropped"]]
     trace.warnings += said["warnings"]

@@ -253,6 +253,7 @@ class _Writer:
         told = {
             "tool": "; ".join(dict.fromkeys(s.tool for s in provenance.sources)),
             "ranks_from": provenance.ranks_from,
+            "command": provenance.command,
             "link": provenance.link,
             "dropped": [asdict(d) for d in provenance.dropped],
             "warnings": list(provenance.warnings),
