@@ -310,7 +310,7 @@ class _Entry:
         pattern: str = self.table["pattern"]
         try:
             re.compile(pattern)
-        except re.error as error:
+        except (re.error, OverflowError, RecursionError) as error:
             self._refuse(f"has a bad pattern: {error}", "mend the regular expression")
         return pattern
 

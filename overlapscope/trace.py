@@ -18,6 +18,7 @@ from .classify import Collective, Kind
 
 __all__ = [
     "LANE_COLUMNS",
+    "LIMIT",
     "NA",
     "NAME_COLUMNS",
     "OP_COLUMNS",
@@ -31,6 +32,9 @@ __all__ = [
 
 NA = int(np.iinfo(np.int64).min)
 """Stands for "not recorded" in the integer columns of a trace."""
+
+LIMIT = 2**62
+"""Times from here on (146 years, in ns) leave no room for a sum in 64 bits; readers refuse them."""
 
 KIND_DTYPE = pd.CategoricalDtype([k.value for k in Kind])
 COLLECTIVE_DTYPE = pd.CategoricalDtype([c.value for c in Collective])

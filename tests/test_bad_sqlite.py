@@ -166,3 +166,60 @@ def test_report_is_exported_and_read(
     assert len(trace.ops) == 3000
     assert trace.provenance.sources[0].path == str(report)
     assert [p.name for p in tmp_path.iterdir() if "export" in p.name] == []
+
+
+# -- values that are none ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("column", ["start", "end", "deviceId", "streamId", "globalPid", "demangledName"])
+@pytest.mark.parametrize("value", ["abc", b"\x00\xff", 1e300, 2.5], ids=repr)
+def test_numbers_that_are_none(export: Path, column: str, value: object) -> None:
+    db = sqlite3.connect(export)
+    db.execute(f"UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET {column} = ? WHERE rowid = 1500", (value,))
+    db.commit()
+    db.close()
+    refusal(export)
+
+
+@pytest.mark.parametrize("value", [2**63 - 1, -(2**63), 2**62])
+def test_times_beyond_reason(export: Path, value: int) -> None:
+    db = sqlite3.connect(export)
+    db.execute("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET start = ?, end = ? WHERE rowid = 7", (value, value))
+    db.commit()
+    db.close()
+    assert "a time that is out of range" in refusal(export)
+
+
+@pytest.mark.parametrize("column", ["start", "end", "globalTid", "domainId", "category", "text"])
+@pytest.mark.parametrize("value", [None, "abc", b"\x00\xff", 2.5, 2**63 - 1], ids=repr)
+def test_ranges_with_odd_values_do_no_harm(tmp_path: Path, column: str, value: object) -> None:
+    t = TraceBuilder()
+    p = t.process(pid=1)
+    p.device(0).kernel(GEMM, 0, 5, stream=7, launch=(0, 1))
+    p.range("one", 0, 10)
+    p.range("two", 0, 20)
+    path = nsys.write(t, tmp_path / "t.sqlite")
+    db = sqlite3.connect(path)
+    if (column, value) in {("start", None)}:
+        pytest.skip("NOT NULL")
+    db.execute(f"UPDATE NVTX_EVENTS SET {column} = ? WHERE text = 'two'", (value,))
+    db.commit()
+    db.close()
+    trace = osc.load(path)
+    assert "one" in trace.ranges["name"].tolist()
+    assert osc.overlap(trace).ranks["compute_ns"].tolist() == [5]
+
+
+def test_strings_that_are_not_utf8(export: Path) -> None:
+    db = sqlite3.connect(export)
+    db.execute("UPDATE StringIds SET value = CAST(X'66ff66' AS TEXT)")
+    db.commit()
+    db.close()
+    assert osc.load(export).names["string"].tolist() == ["f\ufffdf"]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes here")
+def test_a_pipe_is_refused_rather_than_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    assert "is a pipe" in refusal(path)

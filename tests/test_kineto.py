@@ -106,13 +106,33 @@ def test_every_nanosecond_survives(ns: int) -> None:
     assert exact(f"{sign}{abs(ns) // 1000}.{abs(ns) % 1000:03d}") == [ns]
 
 
-@pytest.mark.parametrize("text", ["null", "true", '"soon"', '""', "NaN", "[1]"])
+@pytest.mark.parametrize(
+    "text", ["null", "true", '"soon"', '""', "NaN", "[1]", "9" * 40, "1e400", "9223372036854775", "-1e30"]
+)
 def test_a_time_that_is_none(tmp_path: Path, text: str) -> None:
     path = tmp_path / "r.json"
     event = f'{{"ph": "X", "cat": "kernel", "name": "k", "ts": {text}, "dur": 1, "pid": 0, "tid": 7}}'
     path.write_text(f'{{"traceEvents": [{event}]}}')
     with pytest.raises(osc.InputError, match=r"r\.json: "):
         osc.load(path)
+
+
+@pytest.mark.parametrize("value", ["[1]", "1e30", "9" * 30, "true", "null", '"x"', "{}", "-5"])
+@pytest.mark.parametrize("key", ["device", "stream", "correlation", "bytes"])
+def test_arguments_of_any_type(tmp_path: Path, key: str, value: str) -> None:
+    """An odd argument is not recorded; it neither fails nor changes a figure."""
+    path = tmp_path / "r.json"
+    events = [
+        f'{{"ph": "X", "cat": "{cat}", "name": "{cat}", "ts": {ts}, "dur": 2, "pid": 0, "tid": 7, "args": {{{args}}}}}'
+        for cat, ts, args in (
+            ("kernel", 1, f'"{key}": {value}'),
+            ("gpu_memcpy", 3, f'"{key}": {value}'),
+            ("cuda_runtime", 0, f'"{key}": {value}'),
+        )
+    ]
+    path.write_text(f'{{"traceEvents": [{", ".join(events)}]}}')
+    result = osc.overlap(osc.load(path))
+    assert result.ranks[["compute_ns", "memory_ns"]].sum().tolist() == [2000, 2000]
 
 
 # -- ranks and files -----------------------------------------------------------------------------------------
@@ -163,6 +183,13 @@ def test_host_and_gpu_ranks_do_not_mix(tmp_path: Path) -> None:
     kineto.write(p, tmp_path / "rank1.json")
     with pytest.raises(osc.InputError, match=r"rank1\.json: holds no GPU work, while .*rank0\.json does"):
         osc.load(tmp_path)
+
+
+@pytest.mark.parametrize("lead", [b"\xef\xbb\xbf", b"\n" * 1000])
+def test_what_may_stand_before_the_json(tmp_path: Path, lead: bytes) -> None:
+    path = gemm_of(tmp_path, "r.json", rank=0)
+    path.write_bytes(lead + path.read_bytes())
+    assert len(osc.load(path).ops) == 1
 
 
 def test_a_bare_list_of_events(tmp_path: Path) -> None:
@@ -228,6 +255,8 @@ BAD: dict[str, tuple[bytes, str]] = {
     "none.json": (b'{"traceEvents": []}', "holds no ops"),
     "cut.json.gz": (gzip.compress(b'{"traceEvents": []}' * 100)[:40], "the gzip stream ends early"),
     "bad.json.gz": (b"\x1f\x8b" + b"\xff" * 30, "gzip"),
+    "deep.json": (b'{"a": ' + b"[" * 100_000 + b"]" * 100_000 + b', "traceEvents": []}', "nested too deeply"),
+    "utf16.json": ('{"traceEvents": []}'.encode("utf-16"), "is neither"),
     "textual.json.gz": (gzip.compress(b"hello"), "is neither"),
 }
 

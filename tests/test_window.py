@@ -124,6 +124,8 @@ def test_ranks_without_steps_fall_back_to_the_whole_and_say_so(tmp_path: Path) -
         (":", "cannot read"),
         ("1:2ms", "has one unit for two times; give both a unit"),
         ("0:99999999999s", "is out of range"),
+        ("0:99999999999999999999", "is out of range"),
+        ("0:" + "9" * 5000, "cannot read"),
     ],
 )
 def test_windows_that_make_no_sense(tmp_path: Path, spec: str, said: str) -> None:

@@ -11,7 +11,7 @@ import pandas as pd
 
 from ..errors import OptionError
 from ..intervals import EMPTY, Spans, outermost, span, union
-from ..trace import NA, Trace
+from ..trace import LIMIT, NA, Trace
 
 __all__ = ["STEP_PATTERN", "WARMUP_PATTERN", "Windows", "find_steps", "windows"]
 
@@ -22,10 +22,7 @@ WARMUP_PATTERN = r"(?i)^warm-?_?up[ _#:]?\s?(?:(?:step|iteration|iter)[ _#:]?\s?
 
 STEP_COLUMNS = ("rank", "name", "start", "end", "warmup")
 
-LONGEST = 2**62
-"""ns; times beyond it (146 years) cannot be subtracted from each other in 64 bits."""
-
-UNITS_NS = {"": 1, "ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
+UNITS_NS = {"": 1, "ns": 1, "us": 1_000, "µs": 1_000, "μs": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +84,7 @@ def find_steps(trace: Trace, pattern: str | None = None) -> pd.DataFrame:
     """The step ranges of every rank: rank, name, start, end (ns), warmup; by rank and start."""
     try:
         step = re.compile(pattern or STEP_PATTERN)
-    except re.error as error:
+    except (re.error, OverflowError, RecursionError) as error:
         raise OptionError(f"is not a regular expression ({error})", "mend it", "--step-pattern") from error
     ranges = trace.ranges
     names = list(ranges["name"].cat.categories)
@@ -164,7 +161,7 @@ def _step_windows(ops: pd.DataFrame, steps: pd.DataFrame) -> Spans:
 
 
 def _range(trace: Trace, spec: str) -> Windows:
-    number = r"(?:(-?\d+(?:\.\d+)?)\s*(ns|us|µs|ms|s|))?"
+    number = r"(?:(-?[0-9]{1,20}(?:\.[0-9]{1,20})?)\s*(ns|us|µs|μs|ms|s|))?"
     match = re.fullmatch(rf"\s*{number}\s*:\s*{number}\s*", spec)
     if match is None or (match[1] is None and match[3] is None):
         raise OptionError(
@@ -177,7 +174,7 @@ def _range(trace: Trace, spec: str) -> Windows:
     start = first if match[1] is None else _nanoseconds(match[1], match[2])
     end = last if match[3] is None else _nanoseconds(match[3], match[4])
     told = f"the trace's ops run from {first / 1e6:.6g} ms to {last / 1e6:.6g} ms"
-    if not -LONGEST < start <= LONGEST or not -LONGEST < end <= LONGEST:
+    if not (-LIMIT < start < LIMIT and -LIMIT < end < LIMIT):
         raise OptionError(f"{spec} is out of range", told, "--window")
     if end <= start:
         raise OptionError(f"{spec} ends before it starts", told, "--window")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import re
+import stat
 import zlib
 from collections.abc import Sequence
 from dataclasses import replace
@@ -162,8 +163,10 @@ def _read(path: Path, classifier: Classifier) -> RawTrace:
 def _sniff(path: Path) -> str:
     """What a file is, by its first bytes."""
     try:
+        if stat.S_ISFIFO(path.stat().st_mode):
+            raise InputError("is a pipe, which can be read only once", "give a file", path)
         with path.open("rb") as file:
-            head = file.read(64)
+            head = file.read(4096)
         if not head:
             raise InputError("is empty", "record or export it again", path)
         if head.startswith(b"SQLite format 3\0"):
@@ -172,7 +175,7 @@ def _sniff(path: Path) -> str:
             return "report"
         if head.startswith(b"\x1f\x8b"):
             with gzip.open(path) as file:
-                head = file.read(64)
+                head = file.read(4096)
     except EOFError as error:
         raise InputError(
             "the gzip stream ends early, the file was cut off", "copy or record it again", path

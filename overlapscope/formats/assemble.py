@@ -26,7 +26,7 @@ from ..trace import (
     empty_ranges,
     kinds,
 )
-from .raw import FROM_NAME, RawTrace, Unit
+from .raw import FROM_NAME, RawTrace, Unit, within
 
 __all__ = ["assemble"]
 
@@ -83,6 +83,13 @@ def assemble(files: Sequence[RawTrace], classifier: Classifier) -> Trace:
 
 
 def _drop_backward(file: RawTrace) -> None:
+    for times in (file.ops.start, file.ops.end):
+        if not within(times):
+            raise InputError(
+                "holds a time that is out of range: it is damaged",
+                "export or record it again",
+                file.source.path,
+            )
     backward = file.ops.end < file.ops.start
     if backward.any():
         file.dropped.append(Dropped(int(backward.sum()), "ops", "they end before they start"))

@@ -12,9 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ..intervals import Int64, Spans
-from ..trace import NA, Dropped, Source
+from ..trace import LIMIT, NA, Dropped, Source
 
 __all__ = [
+    "COPY_KINDS",
     "FROM_NAME",
     "MEMSET_NAME",
     "Names",
@@ -25,6 +26,7 @@ __all__ = [
     "Unit",
     "copy_name",
     "missing",
+    "within",
 ]
 
 Int32 = npt.NDArray[np.int32]
@@ -48,6 +50,10 @@ class Unit:
     rank: int | None = None  # only where the file records it
 
 
+# CUPTI's copyKind: H host, D device, A array, P peer.
+COPY_KINDS = {"Unknown": 0, "HtoD": 1, "DtoH": 2, "HtoA": 3, "AtoH": 4, "AtoA": 5, "AtoD": 6, "DtoA": 7}
+COPY_KINDS |= {"DtoD": 8, "HtoH": 9, "PtoP": 10}
+
 MEMSET_NAME = "Memset"
 
 
@@ -67,6 +73,11 @@ class Names:
 
     def __len__(self) -> int:
         return len(self.pairs)
+
+
+def within(times: Int64) -> bool:
+    """Whether every time leaves room for sums in 64 bits."""
+    return bool(np.all((times > -LIMIT) & (times < LIMIT)))
 
 
 def missing(count: int) -> Int64:

@@ -7,6 +7,7 @@ import gzip
 import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ import pyarrow.compute as pc
 
 from ...errors import InputError, NotATraceError
 from ...intervals import Int64
-from ...trace import NA, Dropped, Source
+from ...trace import LIMIT, NA, Dropped, Source
+from ..raw import within
 
 __all__ = [
     "ABSENT",
@@ -116,8 +118,9 @@ def decode(path: Path) -> File:
         ) from error
     except (zlib.error, gzip.BadGzipFile) as error:
         raise InputError(f"not readable as gzip ({error})", "copy or record it again", path) from error
+    data = data.removeprefix(b"\xef\xbb\xbf")  # a byte order mark, which some editors leave
     try:
-        if data[:64].lstrip()[:1] == b"[":  # Chrome's bare list of events
+        if data[:4096].lstrip()[:1] == b"[":  # Chrome's bare list of events
             file = File(events=msgspec.json.decode(data, type=list[Event]))
         else:
             file = msgspec.json.decode(data, type=File)
@@ -127,11 +130,17 @@ def decode(path: Path) -> File:
             "give a file written by torch.profiler's export_chrome_trace",
             path,
         ) from error
+    except RecursionError as error:
+        raise InputError("not a profiler trace (it is nested too deeply)", "record it again", path) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         cut = "truncated" in str(error)
         what = "the JSON is cut off" if cut else f"not valid JSON ({error})"
         raise InputError(what, "copy or record it again", path) from error
     file.path = str(path)
+    if abs(file.base_ns) >= LIMIT:
+        raise InputError(
+            "not a profiler trace (baseTimeNanoseconds is out of range)", "record it again", path
+        )
     return file
 
 
@@ -170,23 +179,21 @@ def integers(values: list[Any], default: int = NA, instead: list[Any] | None = N
 
     Where a value is none, the one at its place in `instead` is taken, else the default.
     """
-    column = np.array(values)
-    if column.dtype == np.int64:  # no text, no None among them
-        return column
+    with suppress(ValueError):  # lists among them
+        column = np.array(values)
+        if column.dtype == np.int64 and column.ndim == 1:  # no text, None or list
+            return column
     others = [default] * len(values) if instead is None else [whole(other, default) for other in instead]
     return np.array([whole(v, other) for v, other in zip(values, others, strict=True)], np.int64)
 
 
 def whole(value: Any, default: int) -> int:
-    """An integer of the file, also where it is written as text; else the default."""
-    if isinstance(value, int):
-        return value
-    if isinstance(value, str):
-        try:
-            return int(value)
-        except ValueError:
-            return default
-    return default
+    """An integer of the file, also where it is written as text; else the default, also where 64 bits do not hold it."""
+    try:
+        number = int(value) if isinstance(value, int | str) and len(str(value)) < 20 else default
+    except ValueError:
+        return default
+    return number if -LIMIT < number < LIMIT else default
 
 
 def optional(value: Any) -> int | None:
@@ -219,14 +226,28 @@ def nanoseconds(texts: Sequence[msgspec.Raw]) -> Int64:
     try:
         exact = pc.cast(pc.cast(pa.array(written, pa.binary()), pa.string()), pa.decimal128(22, 3))
     except pa.ArrowInvalid:  # in quotes, finer than a nanosecond, or no number at all
-        return np.array([_exact(text.decode("ascii", "replace").strip('"')) for text in written], np.int64)
+        times = [_exact(text.decode("ascii", "replace").strip('"')) for text in written]
+        return _in_range(np.array(times, np.int64))
     # A decimal128 is a 128-bit integer of thousandths; times fit its low half.
-    halves = np.frombuffer(exact.buffers()[1], np.int64)
-    return np.array(halves[: 2 * len(written) : 2], np.int64)
+    halves = np.frombuffer(exact.buffers()[1], np.int64)[: 2 * len(written)]
+    low, high = halves[::2], halves[1::2]
+    if bool((high != low >> 63).any()):
+        raise TimeError("a time is out of range")
+    return _in_range(low)
+
+
+def _in_range(times: Int64) -> Int64:
+    """A copy, if every time leaves room for sums in 64 bits."""
+    if not within(times):
+        raise TimeError("a time is out of range")
+    return np.array(times, np.int64)
 
 
 def _exact(text: str) -> int:
     try:
-        return int((decimal.Decimal(text) * 1000).to_integral_value(decimal.ROUND_HALF_EVEN))
-    except (decimal.InvalidOperation, ValueError, OverflowError) as error:
+        number = decimal.Decimal(text) * 1000
+        if abs(number) >= LIMIT:
+            raise TimeError("a time is out of range")
+        return int(number.to_integral_value(decimal.ROUND_HALF_EVEN))
+    except (decimal.InvalidOperation, OverflowError) as error:
         raise TimeError(f"a time reads {text[:40]!r}") from error

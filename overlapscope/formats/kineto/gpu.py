@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...classify import Classifier, Collective
-from ..raw import Names, RawOps, RawTrace, Unit
+from ..raw import COPY_KINDS, MEMSET_NAME, Names, RawOps, RawTrace, Unit, copy_name
 from .events import NO_ARGS, Args, Event, Events, File, integers, optional, spans, whole
 
 __all__ = ["ELEMENT_BYTES", "read_gpu"]
@@ -24,6 +24,8 @@ LAUNCH = {
 }
 
 COLLECTIVES = [c.value for c in Collective]
+COPY_NAMES = {copy_name(kind) for kind in COPY_KINDS}
+MOST_DEVICES = 1 << 16  # what exceeds it is no number of a device
 
 # Bytes of an element, by the names PyTorch records ("dtype" of a collective, "Input type" of an operator).
 ELEMENT_BYTES = {
@@ -44,9 +46,10 @@ def read_gpu(file: File, events: Events, classifier: Classifier, unit: Unit) -> 
     args = [_args(e) for e in activities]
     names = Names()
     codes = [names.code(str(e.name)) for e in kernels]
-    codes += [names.code(_canonical(str(e.name))) for e in memory]
+    codes += [names.code(_memory_name(str(e.name), str(e.cat))) for e in memory]
     # Where no argument says it (copies between devices), device and stream stand as pid and tid.
     device = integers([a.device for a in args], 0, [e.pid for e in activities])
+    device[(device < 0) | (device >= MOST_DEVICES)] = 0
     stream = integers([a.stream for a in args], 0, [e.tid for e in activities])
     distinct, which = np.unique(device, return_inverse=True)
     ops = RawOps.of(*spans(activities), which.astype(np.int32), stream, np.array(codes, np.int32))
@@ -99,6 +102,12 @@ def _add_collectives(ops: RawOps, args: list[Args], classifier: Classifier) -> N
             ops.bytes[i] = elements * size
 
 
-def _canonical(name: str) -> str:
-    """``Memcpy HtoD (Pinned -> Device)`` to ``Memcpy HtoD``; ``Memset (Device)`` to ``Memset``."""
-    return name.split("(", 1)[0].strip()
+def _memory_name(name: str, category: str) -> str:
+    """``Memcpy HtoD (Pinned -> Device)`` to ``Memcpy HtoD``, ``Memset (Device)`` to ``Memset``.
+
+    The category decides that it is one; a name of another vendor becomes a copy of unknown kind.
+    """
+    bare = name.split("(", 1)[0].strip()
+    if "memset" in category.lower():
+        return MEMSET_NAME
+    return bare if bare in COPY_NAMES else copy_name("Unknown")

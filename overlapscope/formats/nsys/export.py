@@ -27,7 +27,7 @@ from .schema import (
     RUNTIME_TABLE,
 )
 
-__all__ = ["HOW_TO_TRACE_GRAPHS", "Export", "codes_of", "integers_of", "no_ops"]
+__all__ = ["HOW_TO_TRACE_GRAPHS", "Export", "codes_of", "no_ops"]
 
 # Rows a batch: large enough that the call costs nothing, small enough (a few MB) to stay out of the peak.
 BATCH_ROWS = 65_536
@@ -45,6 +45,7 @@ class Export:
         try:
             # A second is long for a reader of a finished file: a lock that lasts is a writer at work.
             self.db = sqlite3.connect(self.uri, uri=True, timeout=1)
+            self.db.text_factory = lambda text: text.decode("utf-8", "replace")
             tables = [
                 r[0]
                 for r in self.db.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")
@@ -93,23 +94,30 @@ class Export:
     def count(self, table: str) -> int:
         return int(self.rows(f"SELECT count(*) FROM {table}")[0][0]) if table in self.columns else 0
 
-    def column(self, table: str, name: str, default: int | str = NA) -> str:
-        """SQL for a column; the default where the file has no such column or no value in it."""
-        value = f"'{default}'" if isinstance(default, str) else str(default)
-        return f"COALESCE({name}, {value})" if self.has(table, name) else value
+    def column(self, table: str, name: str, default: int = NA) -> str:
+        """SQL for a column of integers; the default where the file has no such column or no value in it."""
+        return f"COALESCE({name}, {default})" if self.has(table, name) else str(default)
 
-    def batches(self, sql: str) -> Iterator[pa.RecordBatch]:
+    def integer(self, table: str, name: str, default: int = NA) -> str:
+        """The same for `rows`, which takes whatever a damaged file holds: the default also where it is no integer."""
+        if not self.has(table, name):
+            return str(default)
+        return f"CASE WHEN typeof({name}) = 'integer' THEN {name} ELSE {default} END"
+
+    def batches(self, sql: str) -> Iterator[list[Int64]]:
+        """The integer columns of a query, in pieces; NA where a value is null."""
         try:
             with self.bulk.cursor() as cursor:
                 cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": str(BATCH_ROWS)})
                 cursor.execute(sql)
-                yield from cursor.fetch_record_batch()
-        except (adbc_driver_manager.Error, pa.ArrowException, OSError) as error:
+                for batch in cursor.fetch_record_batch():
+                    yield [_integers(column) for column in batch.columns]
+        except (adbc_driver_manager.Error, pa.ArrowException, OSError, _NotIntegersError) as error:
             raise self.failed(error) from error
 
     def integers(self, sql: str) -> list[Int64]:
         """The integer columns of a query, whole."""
-        parts = [[integers_of(c) for c in batch.columns] for batch in self.batches(sql)]
+        parts = list(self.batches(sql))
         return [np.concatenate(c) for c in zip(*parts, strict=True)] if parts else []
 
 
@@ -164,12 +172,18 @@ def no_ops(export: Export) -> InputError:
     )
 
 
-def integers_of(column: pa.Array) -> Int64:
-    """An Arrow column as int64, NA where it is null."""
+class _NotIntegersError(ValueError):
+    """A column of numbers holds something else."""
+
+
+def _integers(column: pa.Array) -> Int64:
+    if pa.types.is_null(column.type):
+        return np.full(len(column), NA)
+    if not pa.types.is_integer(column.type):
+        raise _NotIntegersError(f"malformed: a column of integers holds {column.type}")
     if column.null_count:
         column = column.fill_null(NA)
-    values = column.to_numpy(zero_copy_only=False)
-    return np.asarray(values, np.int64)
+    return np.asarray(column.to_numpy(zero_copy_only=False), np.int64)
 
 
 def codes_of(keys: Int64, code_of: Callable[[int], int]) -> npt.NDArray[np.int32]:

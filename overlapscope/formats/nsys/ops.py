@@ -8,11 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ...intervals import Int64
-from ..raw import MEMSET_NAME, Names, RawOps, Unit, copy_name, missing
-from .export import Export, codes_of, integers_of
+from ..raw import COPY_KINDS, MEMSET_NAME, Names, RawOps, Unit, copy_name, missing
+from .export import Export, codes_of
 from .ranges import Nvtx, message_sql
 from .schema import (
-    COPY_KINDS,
     EXTRA_TABLE,
     HOST_DEVICE,
     KERNEL_TABLE,
@@ -94,7 +93,7 @@ def _kernels(export: Export, names: Names, units: Units) -> Found | None:
     pairs: dict[int, int] = {}
     batches: list[list[Int64 | Int32]] = []
     for batch in export.batches(sql):
-        start, end, device, stream, pid, demangled, short, *ids = (integers_of(c) for c in batch.columns)
+        start, end, device, stream, pid, demangled, short, *ids = batch
         # Ids of StringIds fit 31 bits: one key holds the pair.
         pair = codes_of(
             (demangled << 32) | (short & 0xFFFFFFFF), lambda key: pairs.setdefault(key, len(pairs))
@@ -133,7 +132,7 @@ def _strings(export: Export, ids: set[int]) -> dict[int, str]:
     wanted = sorted(i for i in ids if 0 <= i < 0x7FFFFFFF)
     for at in range(0, len(wanted), 500):
         some = ",".join(map(str, wanted[at : at + 500]))
-        found.update(export.rows(f"SELECT id, value FROM StringIds WHERE id IN ({some})"))
+        found.update(export.rows(f"SELECT id, CAST(value AS TEXT) FROM StringIds WHERE id IN ({some})"))
     return found
 
 
@@ -185,9 +184,9 @@ def host_ops(export: Export, nvtx: Nvtx, names: Names, units: Units) -> Found | 
         f"(globalTid >> 24 = {p} AND domainId = {d} AND category = {c})" for p, d, c in marked
     )
     rows = export.rows(
-        f"SELECT start, end, globalTid, {export.column(NVTX_TABLE, 'rangeId')},"
-        f" {export.column(NVTX_TABLE, 'uint64Value')}, {message_sql(export)}"
-        f" FROM {NVTX_TABLE} WHERE end IS NOT NULL AND ({where})"
+        f"SELECT start, end, globalTid, {export.integer(NVTX_TABLE, 'rangeId')},"
+        f" {export.integer(NVTX_TABLE, 'uint64Value')}, {message_sql(export)}"
+        f" FROM {NVTX_TABLE} WHERE typeof(start) = 'integer' AND typeof(end) = 'integer' AND ({where})"
     )
     if not rows:
         return None

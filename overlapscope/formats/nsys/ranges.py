@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 
 from ...markers import DOMAIN
-from ...trace import NA
 from ..raw import RawRanges
 from .export import Export
 from .schema import (
@@ -38,9 +37,10 @@ class Nvtx:
         if not export.has(NVTX_TABLE, "start", "end", "eventType", "globalTid", "domainId"):
             return cls()
         rows = export.rows(
-            f"SELECT eventType, globalTid >> 24, COALESCE(domainId, 0),"
-            f" {export.column(NVTX_TABLE, 'category', 0)}, {message_sql(export)}"
+            f"SELECT eventType, globalTid >> 24, {export.integer(NVTX_TABLE, 'domainId', 0)},"
+            f" {export.integer(NVTX_TABLE, 'category', 0)}, {message_sql(export)}"
             f" FROM {NVTX_TABLE} WHERE eventType IN ({EVENT_DOMAIN}, {EVENT_CATEGORY})"
+            " AND typeof(globalTid) = 'integer'"
         )
         return cls(
             {(process, d): text for event, process, d, _, text in rows if event == EVENT_DOMAIN},
@@ -68,7 +68,7 @@ def message_sql(export: Export) -> str:
     strings = export.has(NVTX_TABLE, "textId") and export.has("StringIds", "id", "value")
     by_id = "(SELECT value FROM StringIds WHERE id = textId)" if strings else "NULL"
     inline = "text" if export.has(NVTX_TABLE, "text") else "NULL"
-    return f"COALESCE({inline}, {by_id}, '')"
+    return f"CAST(COALESCE({inline}, {by_id}, '') AS TEXT)"
 
 
 def read_ranges(export: Export, nvtx: Nvtx) -> RawRanges:
@@ -76,9 +76,11 @@ def read_ranges(export: Export, nvtx: Nvtx) -> RawRanges:
     if not export.has(NVTX_TABLE, "start", "end", "eventType", "globalTid"):
         return RawRanges()
     rows = export.rows(
-        f"SELECT start, COALESCE(end, {NA}), globalTid, {export.column(NVTX_TABLE, 'domainId', 0)},"
-        f" {export.column(NVTX_TABLE, 'category', 0)}, {message_sql(export)} FROM {NVTX_TABLE}"
-        f" WHERE eventType IN ({EVENT_PUSH_POP}, {EVENT_START_END}) AND globalTid IS NOT NULL"
+        f"SELECT start, {export.integer(NVTX_TABLE, 'end')}, globalTid,"
+        f" {export.integer(NVTX_TABLE, 'domainId', 0)}, {export.integer(NVTX_TABLE, 'category', 0)},"
+        f" {message_sql(export)} FROM {NVTX_TABLE}"
+        f" WHERE eventType IN ({EVENT_PUSH_POP}, {EVENT_START_END})"
+        " AND typeof(start) = 'integer' AND typeof(globalTid) = 'integer'"
     )
     ops = set(nvtx.marked(OP_ROLE))
     rows = [row for row in rows if (process_of(row[2]), row[3], row[4]) not in ops] if ops else rows
@@ -104,11 +106,11 @@ def read_ranks(export: Export, nvtx: Nvtx) -> Ranks:
     if not export.has(NVTX_TABLE, "eventType", "globalTid"):
         return Ranks()
     marked = set(nvtx.marked(RANK_ROLE))
-    category = export.column(NVTX_TABLE, "category", 0)
+    category = export.integer(NVTX_TABLE, "category", 0)
     of_ranks = ", ".join(str(number) for _, _, number in marked) or "NULL"
     rows = export.rows(
-        f"SELECT globalTid, {export.column(NVTX_TABLE, 'domainId', 0)}, {category}, {message_sql(export)}"
-        f" FROM {NVTX_TABLE} WHERE globalTid IS NOT NULL"
+        f"SELECT globalTid, {export.integer(NVTX_TABLE, 'domainId', 0)}, {category}, {message_sql(export)}"
+        f" FROM {NVTX_TABLE} WHERE typeof(globalTid) = 'integer'"
         f" AND eventType NOT IN ({EVENT_DOMAIN}, {EVENT_CATEGORY})"
         f" AND (eventType NOT IN ({EVENT_PUSH_POP}, {EVENT_START_END}) OR {category} IN ({of_ranks}))"
     )

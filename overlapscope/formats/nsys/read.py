@@ -9,7 +9,7 @@ import numpy as np
 
 from ...classify import Collective
 from ...intervals import Spans, union
-from ...trace import NA, Dropped, Source
+from ...trace import LIMIT, NA, Dropped, Source
 from ..raw import FROM_NAME, Names, RawTrace
 from .export import HOW_TO_TRACE_GRAPHS, Export, no_ops
 from .ops import Found, Units, gpu_ops, host_ops, join_launches
@@ -74,7 +74,8 @@ def _metadata(export: Export) -> dict[str, str]:
     meta: dict[str, str] = {}
     for table in ("EXPORT_META_DATA", "META_DATA_EXPORT"):
         if export.has(table, "name", "value"):
-            meta.update(export.rows(f"SELECT name, value FROM {table}"))
+            rows = export.rows(f"SELECT CAST(name AS TEXT), CAST(value AS TEXT) FROM {table}")
+            meta.update((name, value) for name, value in rows if value is not None)
     return meta
 
 
@@ -88,8 +89,9 @@ def _source(export: Export) -> Source:
 def _session_start(export: Export) -> int | None:
     if not export.has("TARGET_INFO_SESSION_START_TIME", "utcEpochNs"):
         return None
-    rows = export.rows("SELECT utcEpochNs FROM TARGET_INFO_SESSION_START_TIME WHERE utcEpochNs IS NOT NULL")
-    return int(rows[0][0]) if rows else None
+    sql = "SELECT utcEpochNs FROM TARGET_INFO_SESSION_START_TIME WHERE typeof(utcEpochNs) = 'integer'"
+    rows = export.rows(sql)
+    return int(rows[0][0]) if rows and abs(rows[0][0]) < LIMIT else None
 
 
 def _gpu_names(export: Export) -> dict[tuple[int | None, int], str]:
@@ -97,7 +99,7 @@ def _gpu_names(export: Export) -> dict[tuple[int | None, int], str]:
     if not export.has("TARGET_INFO_GPU", "id", "name"):
         return {}
     number = "cuDevice" if export.has("TARGET_INFO_GPU", "cuDevice") else "id"
-    rows = export.rows(f"SELECT id, name, {number} FROM TARGET_INFO_GPU WHERE name IS NOT NULL")
+    rows = export.rows(f"SELECT id, CAST(name AS TEXT), {number} FROM TARGET_INFO_GPU WHERE name IS NOT NULL")
     by_id = {gpu: name for gpu, name, _ in rows}
     found: dict[tuple[int | None, int], str] = {(None, device): name for _, name, device in rows}
     if export.has("TARGET_INFO_CUDA_DEVICE", "gpuId", "cudaId", "pid"):
@@ -112,7 +114,8 @@ def _overhead(export: Export) -> dict[int, Spans]:
     found: dict[int, list[tuple[int, int]]] = {}
     for table in OVERHEAD_TABLES:
         if export.has(table, "start", "end", "globalTid"):
-            sql = f"SELECT start, end, globalTid FROM {table} WHERE globalTid IS NOT NULL"
+            numbers = " AND ".join(f"typeof({c}) = 'integer'" for c in ("start", "end", "globalTid"))
+            sql = f"SELECT start, end, globalTid FROM {table} WHERE {numbers}"
             for start, end, tid in export.rows(sql):
                 found.setdefault(process_of(tid), []).append((start, end))
     return {key: union(*np.array(pairs, np.int64).T) for key, pairs in found.items()}
@@ -138,7 +141,10 @@ def _add_provenance(export: Export, trace: RawTrace) -> None:
     told = _metadata(export).get(PROVENANCE_KEY)
     if told is None:
         return
-    said = json.loads(told)
+    try:
+        said = json.loads(told)
+    except ValueError as error:
+        raise export.failed(ValueError(f"malformed: {PROVENANCE_KEY} is no JSON")) from error
     trace.source = Source(trace.source.path, "nsys", said["tool"], trace.source.schema)
     trace.ranks_from = said["ranks_from"]
     trace.command = said["command"]

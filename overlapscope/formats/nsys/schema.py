@@ -34,10 +34,6 @@ EVENT_DOMAIN = 75
 RANK_ROLE = "rank"
 OP_ROLE = "op"  # not a program's to use: an op of a CPU run, in a file that we wrote
 
-# CUPTI's copyKind: H host, D device, A array, P peer.
-COPY_KINDS = {"Unknown": 0, "HtoD": 1, "DtoH": 2, "HtoA": 3, "AtoH": 4, "AtoA": 5, "AtoD": 6, "DtoA": 7}
-COPY_KINDS |= {"DtoD": 8, "HtoH": 9, "PtoP": 10}
-
 HOST_DEVICE = 0xFFFFFF
 """In the low bits of a unit's key: no device, the process's own threads."""
 

@@ -15,9 +15,8 @@ from ...classify import Kind
 from ...files import replacing
 from ...markers import DOMAIN
 from ...trace import NA, Trace
-from ..raw import MEMSET_NAME, copy_name
+from ..raw import COPY_KINDS, MEMSET_NAME, copy_name
 from .schema import (
-    COPY_KINDS,
     EVENT_CATEGORY,
     EVENT_DOMAIN,
     EVENT_MARK,
