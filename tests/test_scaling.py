@@ -14,53 +14,19 @@ import overlapscope as osc
 from builders import TraceBuilder, nsys
 from made import made
 from overlapscope.analysis.scaling import TERMS, Account, Part, Pop, account, scaling
-
-GEMM = "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_64x3_tn"
-ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<(unsigned long)4096>)"
-ELEMENTWISE = "void at::native::vectorized_elementwise_kernel<(int)4, at::native::FillFunctor<float>>(int)"
+from scaled import GEMM, one_rank, two_ranks
 
 
-def process(t: TraceBuilder, rank: int) -> Any:
-    """A rank whose ranges, by name, are a place to launch from: 10 ns each."""
-    p = t.process(pid=7 + rank, rank=rank)
-    ours = {"domain": "overlapscope"}
-    p.range("step 0", 0, 90, **ours, category="step")
-    p.range("layer 0", 0, 80, **ours, category="layer")
-    p.range("up", 10, 20, **ours, category="sharded")
-    p.range("gelu", 20, 30, **ours, category="sharded")
-    p.range("norm", 30, 40, **ours, category="replicated")
-    return p
+def one(tmp_path: Path) -> Account:
+    return account(osc.load(one_rank(tmp_path / "one.sqlite")))
 
 
-AT = {"up": (11, 12), "gelu": (21, 22), "norm": (31, 32), "none": (41, 42)}
-
-
-def one_rank(tmp_path: Path) -> osc.Trace:
-    """Window [100, 600): up 420, gelu 70, norm 40, unmarked 10; of these 540, 470 on the clock."""
-    t = TraceBuilder()
-    g = process(t, 0).device(0)
-    g.kernel(GEMM, 100, 500, stream=7, launch=AT["up"])
-    g.kernel(ELEMENTWISE, 450, 520, stream=8, launch=AT["gelu"])
-    g.kernel(ELEMENTWISE, 500, 540, stream=7, launch=AT["norm"])
-    g.kernel(ELEMENTWISE, 540, 550, stream=7, launch=AT["none"])
-    g.memcpy("HtoD", 550, 560, stream=9, launch=AT["none"])
-    g.kernel(GEMM, 580, 600, stream=7, launch=AT["up"])
-    return osc.load(nsys.write(t, tmp_path / "one.sqlite"))
-
-
-def two_ranks(tmp_path: Path) -> osc.Trace:
-    """Windows of 300 and 301: nothing idle, 40 and 50 of the all-reduce exposed."""
-    t = TraceBuilder()
-    for rank, (gemm, end) in enumerate([(320, 400), (310, 401)]):
-        g = process(t, rank).device(rank)
-        g.kernel(GEMM, 100, gemm, stream=7, launch=AT["up"])
-        g.kernel(ALL_REDUCE, 300 if rank == 0 else 310, 360, stream=20, launch=AT["up"])
-        g.kernel(ELEMENTWISE, 360, end, stream=7, launch=AT["norm"])
-    return osc.load(nsys.write(t, tmp_path / "two.sqlite"))
+def two(tmp_path: Path) -> Account:
+    return account(osc.load(two_ranks(tmp_path / "two.sqlite")))
 
 
 def test_the_account_of_one_run(tmp_path: Path) -> None:
-    run = account(one_rank(tmp_path))
+    run = one(tmp_path)
     assert (run.size, run.ranks, run.steps, run.window_ns, run.compute_ns) == (1, 1, 1, 500, (470,))
     assert run.parts_ns == {
         Part("sharded", "up"): 420,
@@ -76,7 +42,7 @@ def test_the_account_of_one_run(tmp_path: Path) -> None:
 
 def test_the_loss_of_two_ranks_term_by_term(tmp_path: Path) -> None:
     """T(1) = 500, T(2) = (300 + 301) / 2."""
-    result = scaling([account(two_ranks(tmp_path)), account(one_rank(tmp_path))])
+    result = scaling([two(tmp_path), one(tmp_path)])
     first, second = result.sizes
     assert result.base is first.account
     assert (first.time, first.loss, first.speedup, first.efficiency) == (500, 0, 1.0, 1.0)
@@ -99,7 +65,7 @@ def test_the_loss_of_two_ranks_term_by_term(tmp_path: Path) -> None:
 
 def test_pop_metrics(tmp_path: Path) -> None:
     """Useful time 470 on one rank; 260 and 251 on two."""
-    first, second = scaling([account(one_rank(tmp_path)), account(two_ranks(tmp_path))]).sizes
+    first, second = scaling([one(tmp_path), two(tmp_path)]).sizes
     assert first.pop == Pop(1.0, 0.94, 0.94, 1.0, 0.94)
     assert second.pop == Pop(
         load_balance=255.5 / 260,
@@ -112,8 +78,8 @@ def test_pop_metrics(tmp_path: Path) -> None:
 
 def test_another_base_than_one() -> None:
     """T(2) = 100 and T(8) = 40: four times the ranks are two and a half times as fast."""
-    two, eight = (plain(size, window) for size, window in ((2, 200), (8, 320)))
-    result = scaling([two, eight])
+    small, large = (plain(size, window) for size, window in ((2, 200), (8, 320)))
+    result = scaling([small, large])
     size = result.sizes[1]
     assert (size.time, size.ideal, size.loss) == (40, 25, 15)
     assert (size.speedup, size.efficiency) == (2.5, 0.625)

@@ -16,6 +16,7 @@ from .convert import convert
 from .kernels import kernels
 from .report import report
 from .run import run
+from .scale import scale
 
 __all__ = ["app", "main"]
 
@@ -49,6 +50,7 @@ def _root(
 
 
 app.command("run")(run)
+app.command("scale")(scale)
 app.command("report")(report)
 app.command("convert")(convert)
 app.command("kernels")(kernels)
