@@ -56,9 +56,16 @@ def headings(report: str) -> list[str]:
     """The lines of a report that carry no figures: labels of the head, titles and heads of the tables."""
     words = [re.sub(r"\s+", " ", line).strip() for line in report.splitlines()]
     labels = [w.split()[0] for w in words[:4]]
-    return labels + [
-        re.sub(r"\((s|ms|µs)\)", "(unit)", w) for w in words[4:] if w and not re.search(r"\d", w)
-    ]
+    return (
+        labels
+        + [
+            re.sub(
+                r"\((s|ms|µs)\)", "(unit)", re.sub("─+", "─", w)
+            )  # a rule is as long as the figures are wide
+            for w in words[4:]
+            if w and not re.search(r"\d", w)
+        ]
+    )
 
 
 @pytest.mark.real
@@ -82,7 +89,7 @@ def test_options_named_exist() -> None:
     named = set(re.findall(r"--[a-z][a-z-]+", README))
     theirs = {"--trace", "--cuda-graph-trace", "--type"}
     known: set[str] = set()
-    for command in ("run", "report", "convert", "kernels"):
+    for command in ("run", "scale", "report", "convert", "kernels", "doctor"):
         done = subprocess.run(
             [sys.executable, "-m", "overlapscope", command, "--help"],
             capture_output=True,

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -115,6 +117,30 @@ def test_a_sweep_goes_on_where_it_was_interrupted(swept: tuple[Path, str], tmp_p
     assert (after.st_mtime_ns, after.st_ino) == (before.st_mtime_ns, before.st_ino)
     assert [read(folder / f"tp{n}" / "run.json")["complete"] for n in (1, 2, 4)] == [True] * 3
     assert [s["tp"] for s in read(folder / "scale.json")["sizes"]] == [1, 2, 4]
+
+
+@pytest.mark.real
+def test_an_interruption_says_how_to_go_on(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "overlapscope", "scale", "--tp", "1,2", *TINY, "-o", "out"]
+    process = subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "out" / "tp1" / "run.json").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (130, "")
+    first = err.splitlines()[0]
+    assert first.startswith("overlapscope: interrupted; ")
+    assert first.endswith("; the same call with --output out goes on from here")
+    assert read(tmp_path / "out" / "tp1" / "run.json")["complete"] is False
+    assert not (tmp_path / "out" / "tp2").exists()
 
 
 @pytest.mark.real

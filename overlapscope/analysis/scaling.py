@@ -255,17 +255,15 @@ def _parts_of_ops(trace: Trace) -> tuple[list[Part], Int64]:
     """The parts that compute can belong to, and the position of each op's among them."""
     ranges = trace.ranges
     marked = ((ranges["domain"] == DOMAIN) & ranges["role"].isin(WORK)).to_numpy()
-    roles, names = (ranges[c].astype(object).to_numpy() for c in ("role", "name"))
-    parts = [Part("unmarked")]
-    place = {parts[0]: 0}
+    roles, names = ranges["role"].cat, ranges["name"].cat
+    n = len(names.categories)
+    # One number for each pair of role and name.
+    pair = roles.codes.to_numpy().astype(np.int64) * n + names.codes.to_numpy()
+    pairs, place = np.unique(pair[marked], return_inverse=True)
+    parts = [Part(str(roles.categories[p // n]), str(names.categories[p % n])) for p in pairs.tolist()]
     of_range = np.zeros(len(ranges) + 1, np.int64)  # the last is that of position -1: no range
-    for at in np.flatnonzero(marked):
-        part = Part(roles[at], names[at])
-        if part not in place:
-            place[part] = len(parts)
-            parts.append(part)
-        of_range[at] = place[part]
-    return parts, of_range[launched_in(trace, marked)]
+    of_range[:-1][marked] = place + 1
+    return [Part("unmarked"), *parts], of_range[launched_in(trace, marked)]
 
 
 def _steps_of_a_rank(trace: Trace, pattern: str | None) -> int:

@@ -13,6 +13,7 @@ import typer
 from .. import __version__
 from ..errors import OverlapscopeError, RunError
 from .convert import convert
+from .doctor import doctor
 from .kernels import kernels
 from .report import report
 from .run import run
@@ -54,6 +55,7 @@ app.command("scale")(scale)
 app.command("report")(report)
 app.command("convert")(convert)
 app.command("kernels")(kernels)
+app.command("doctor")(doctor)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -231,8 +231,12 @@ def render(document: Document) -> str:
     if document.warnings:
         lines += ["", "Know before you trust"]
         for warning in document.warnings:
-            lines += textwrap.wrap(escape(warning), WIDTH, initial_indent="- ", subsequent_indent="  ")
+            lines += _wrapped(escape(warning), "- ", "  ")
     return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def _wrapped(text: str, head: str = "", gap: str = "") -> list[str]:
+    return textwrap.wrap(text, WIDTH, initial_indent=head, subsequent_indent=gap, break_on_hyphens=False)
 
 
 def _head(document: Document) -> list[str]:
@@ -252,7 +256,7 @@ def _head(document: Document) -> list[str]:
     lines = []
     for label, text in said.items():
         head = f"{label:<12}"
-        lines += textwrap.wrap(escape(text), WIDTH, initial_indent=head, subsequent_indent=" " * len(head))
+        lines += _wrapped(escape(text), head, " " * len(head))
     return lines
 
 
@@ -271,7 +275,7 @@ def _headline(result: Scaling) -> list[str]:
         f"Lost against the ideal: {duration(float(last.loss), unit)} a step; the most to "
         f"{WORDS[worst]}, {duration(float(terms[worst]), unit)}."
     )
-    return [*lines, *textwrap.wrap(said, WIDTH)]
+    return [*lines, *_wrapped(said)]
 
 
 def _sizes(sizes: Sequence[Size], unit: tuple[int, str]) -> list[str]:
