@@ -59,7 +59,7 @@ def scale(
     """
     from .. import capture
     from ..files import write_text
-    from ..report import scaling
+    from ..report import scaling, scaling_text
 
     if paths:
         _only_runs(tp, force, options)
@@ -77,7 +77,7 @@ def scale(
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
         write_text(folder / SCALE_FILE, scaling.json_text(document), force=True)
-    sys.stdout.write(scaling.render(document))
+    sys.stdout.write(scaling_text.render(document))
 
 
 def _sizes(tp: str | None) -> list[int]:
