@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import overlapscope as osc
@@ -98,6 +98,7 @@ launches = st.lists(
 )
 
 
+@settings(deadline=None)  # pandas is slow to warm on a busy machine
 @given(ranges, launches)
 def test_against_looking_at_every_range(some: list[tuple[int, ...]], ops: list[tuple[int, ...]]) -> None:
     trace = made(

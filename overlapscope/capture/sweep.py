@@ -53,10 +53,10 @@ def sweep(
         def tell(text: str, head: str = f"tp {job.plan.tp} ({at} of {len(jobs)})") -> None:
             say(f"{head}: {text}")
 
-        RunDir.prepare(job.folder.path, force=True)
         try:
+            RunDir.prepare(job.folder.path, force=True)
             execute(job.plan, job.folder, machine, nsys, tell, keep_json=request.keep_json)
-        except RunError as error:
+        except (RunError, KeyboardInterrupt) as error:
             raise _and_then(error, f"the same call with --output {folder} goes on from here") from error
     return [job.folder for job in jobs]
 
@@ -129,7 +129,10 @@ def _runs_in(folder: Path) -> list[RunDir]:
     )
 
 
-def _and_then(error: RunError, remedy: str) -> RunError:
+def _and_then(error: RunError | KeyboardInterrupt, remedy: str) -> RunError:
+    if not isinstance(error, RunError):  # Ctrl-C while no rank runs
+        error = RunError("interrupted")
+        error.exit_code = 130  # of Ctrl-C, as everywhere
     more = f"{error.remedy}; {remedy}" if error.remedy else remedy
     told = RunError(error.what, more, error.about, detail=error.detail)
     told.exit_code = error.exit_code
