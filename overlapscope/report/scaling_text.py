@@ -157,4 +157,6 @@ def _unit(*times: Fraction) -> tuple[int, str]:
 
 
 def _number(ns: Fraction, unit: tuple[int, str]) -> str:
-    return f"{float(ns) / unit[0]:,.3f}" if unit[0] > 1 else f"{float(ns):,.0f}"
+    digits = 3 if unit[0] > 1 else 0
+    # Adding 0 turns the -0.0 of what rounds to nothing into 0.0.
+    return f"{round(float(ns) / unit[0], digits) + 0.0:,.{digits}f}"
