@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .analysis.names import tally
     from .analysis.overlap import Overlap, overlap
+    from .analysis.scaling import Scaling, account, scaling
     from .analysis.window import Windows, windows
     from .classify import Classifier, Collective, Kind
     from .errors import InputError, OptionError, OverlapscopeError, RulesError, RunError, UserError
@@ -38,11 +39,14 @@ _HOME = {
     "Provenance": "trace",
     "RulesError": "errors",
     "RunError": "errors",
+    "Scaling": "analysis.scaling",
     "Trace": "trace",
     "UserError": "errors",
     "Windows": "analysis.window",
+    "account": "analysis.scaling",
     "load": "formats",
     "overlap": "analysis.overlap",
+    "scaling": "analysis.scaling",
     "tally": "analysis.names",
     "windows": "analysis.window",
 }
@@ -59,12 +63,15 @@ __all__ = [
     "Provenance",
     "RulesError",
     "RunError",
+    "Scaling",
     "Trace",
     "UserError",
     "Windows",
     "__version__",
+    "account",
     "load",
     "overlap",
+    "scaling",
     "tally",
     "windows",
 ]

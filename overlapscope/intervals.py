@@ -18,6 +18,7 @@ __all__ = [
     "Spans",
     "claim",
     "covered",
+    "innermost",
     "intersect",
     "measure",
     "outermost",
@@ -162,6 +163,40 @@ def outermost(start: Int64, end: Int64) -> npt.NDArray[np.bool_]:
     inside &= start[order][1:] < reach[:-1]
     keep[order[1:]] = ~inside
     return keep
+
+
+def innermost(start: Int64, end: Int64, instant: Int64) -> Int64:
+    """For each instant the interval that holds it and began last (of those that began together, the one that
+    ends first): its position, or -1 where none holds it. Any order; where intervals nest it is the innermost.
+
+    A step of the search goes from an interval to the nearest one before it that ends later, so it takes no more
+    steps than intervals nest, however many stand side by side.
+    """
+    if len(start) == 0:
+        return np.full(len(instant), -1, np.int64)
+    order = np.lexsort((-end, start))
+    start, end = start[order], end[order]
+    outer = _ends_later(end)
+    at = np.searchsorted(start, instant, side="right") - 1
+    astray = np.flatnonzero(at >= 0)
+    while len(astray):
+        astray = astray[end[at[astray]] <= instant[astray]]
+        at[astray] = outer[at[astray]]
+        astray = astray[at[astray] >= 0]
+    return np.asarray(np.where(at >= 0, order[at], -1), np.int64)
+
+
+def _ends_later(end: Int64) -> Int64:
+    """For each interval the nearest one before it that ends later, or -1."""
+    outer = np.arange(len(end), dtype=np.int64) - 1
+    shorter = np.flatnonzero(outer >= 0)
+    while len(shorter):
+        # What lies between an interval and its candidate ends no later than the interval. If the candidate
+        # ends no later either, that holds up to the candidate's own candidate, too: steps double.
+        shorter = shorter[end[outer[shorter]] <= end[shorter]]
+        outer[shorter] = outer[outer[shorter]]
+        shorter = shorter[outer[shorter] >= 0]
+    return outer
 
 
 def _before(a: Spans, instant: Int64) -> Int64:

@@ -12,6 +12,7 @@ from overlapscope.intervals import (
     Spans,
     claim,
     covered,
+    innermost,
     intersect,
     measure,
     outermost,
@@ -149,3 +150,22 @@ def test_large_times_stay_exact() -> None:
     a = span(epoch, epoch + 10)
     assert covered(a, np.array([epoch + 3]), np.array([epoch + 4])).tolist() == [1]
     assert measure(intersect(a, span(epoch + 9, epoch + 20))) == 1
+
+
+@given(pairs, st.lists(st.integers(-25, 60), max_size=12))
+def test_innermost_is_the_last_to_begin_of_those_that_hold_the_instant(some: Pairs, at: list[int]) -> None:
+    """Nested or not."""
+    found = innermost(*arrays(some), np.array(at, np.int64)).tolist()
+    for instant, position in zip(at, found, strict=True):
+        holding = [pair for pair in some if pair[0] <= instant < pair[1]]
+        assert (position >= 0) == bool(holding)
+        if holding:
+            assert some[position] == max(holding, key=lambda pair: (pair[0], -pair[1]))
+
+
+def test_innermost_takes_no_step_for_each_sibling() -> None:
+    """A hundred thousand ranges side by side in one, and an instant after the last of them."""
+    n = 100_000
+    start = np.concatenate([[-1], 10 * np.arange(n)])
+    end = np.concatenate([[10 * n + 1], 10 * np.arange(n) + 9])
+    assert innermost(start, end, np.array([10 * n, 10 * n + 1, 15, 19])).tolist() == [0, -1, 2, 0]

@@ -36,7 +36,7 @@ from .rundir import RunDir, default_path
 if TYPE_CHECKING:
     from ..trace import Trace
 
-__all__ = ["execute", "run"]
+__all__ = ["execute", "look", "run"]
 
 POLL_S = 0.05  # how late a progress line may be
 TAIL_LINES = 60  # a traceback through autograd and a few lines around it
@@ -66,22 +66,33 @@ def run(request: Request, say: Say = lambda text: None) -> RunDir:
     RunError
         A rank failed; what had been recorded is in the directory, which the message names.
     """
-    workload(request.workload)  # before the machine is looked at
+    machine, nsys = look(request)
+    plan = make(request, machine, nsys)
+    path = request.output or default_path(f"{plan.workload}-tp{plan.tp}")
+    folder = RunDir.prepare(path, force=request.force)
+    execute(plan, folder, machine, nsys, say, keep_json=request.keep_json)
+    return folder
+
+
+def look(request: Request) -> tuple[Machine, Nsys | None]:
+    """What a request is planned with: this machine and the nsys on PATH, as far as they can matter to it.
+
+    Raises
+    ------
+    OptionError
+        The workload is not known: the machine need not be looked at.
+    """
+    workload(request.workload)
     machine = inspect(gpus=request.device != "cpu")
     wanted = request.recorder == "nsys" or (request.recorder == "auto" and machine.gpus)
-    nsys = nsight.find() if wanted else None
-    plan = make(request, machine, nsys)
-    folder = RunDir.prepare(request.output or default_path(plan.workload, plan.tp), force=request.force)
-    execute(
-        plan, folder, machine, nsys if plan.recorder == "nsys" else None, say, keep_json=request.keep_json
-    )
-    return folder
+    return machine, nsight.find() if wanted else None
 
 
 def execute(
     plan: Plan, folder: RunDir, machine: Machine, nsys: Nsys | None, say: Say, *, keep_json: bool = False
 ) -> None:
     """Do what the plan says in a directory that is ready for it; raises as :func:`run` does."""
+    nsys = nsys if plan.recorder == "nsys" else None
     manifest = Manifest(plan, machine, nsys)
     folder.write_manifest(manifest.data)
     ranks = _Ranks(plan, folder, nsys)

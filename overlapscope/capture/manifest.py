@@ -51,8 +51,8 @@ class Manifest:
             "versions": {
                 "overlapscope": __version__,
                 "python": platform.python_version(),
-                "torch": _installed("torch"),
-                "nvtx": _installed("nvtx"),
+                "torch": installed("torch"),
+                "nvtx": installed("nvtx"),
                 "nsys": nsys.version if nsys else None,
                 "cuda": None,
                 "nccl": None,
@@ -114,7 +114,7 @@ def _phases(events: Sequence[Event]) -> dict[str, float]:
     return phases
 
 
-def _installed(package: str) -> str | None:
+def installed(package: str) -> str | None:
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

@@ -89,7 +89,7 @@ class RunDir:
     def _clear(self, force: bool) -> None:
         if not force:
             raise OptionError("is not empty", "give another, or --force to replace a run", self.path)
-        if not self._is_run():
+        if self.read_manifest() is None:
             raise OptionError("is not empty and not a run (no run.json of one)", "give another", self.path)
         # Only what a run leaves; a user's notes beside it stay.
         for folder in (self.work, self.json):
@@ -97,17 +97,19 @@ class RunDir:
         for file in (self.trace, self.manifest):
             file.unlink(missing_ok=True)
 
-    def _is_run(self) -> bool:
+    def read_manifest(self) -> dict[str, Any] | None:
+        """What run.json says; None where there is none of a run."""
         try:
             data = json.loads(self.manifest.read_text())
         except (OSError, ValueError):
-            return False
-        return isinstance(data, dict) and "schema_version" in data and "workload" in data
+            return None
+        known = isinstance(data, dict) and "schema_version" in data and "workload" in data
+        return data if known else None
 
 
-def default_path(workload: str, tp: int) -> Path:
-    """``runs/<workload>-tp<N>-<UTC time>``, with a number behind it where that exists."""
-    stem = f"{workload}-tp{tp}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
+def default_path(name: str) -> Path:
+    """``runs/<name>-<UTC time>``, with a number behind it where that exists."""
+    stem = f"{name}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
     path, count = Path("runs") / stem, 1
     while os.path.lexists(path):
         count += 1

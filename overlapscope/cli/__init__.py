@@ -13,9 +13,11 @@ import typer
 from .. import __version__
 from ..errors import OverlapscopeError, RunError
 from .convert import convert
+from .doctor import doctor
 from .kernels import kernels
 from .report import report
 from .run import run
+from .scale import scale
 
 __all__ = ["app", "main"]
 
@@ -48,9 +50,11 @@ def _root(
 
 
 app.command("run")(run)
+app.command("scale")(scale)
 app.command("report")(report)
 app.command("convert")(convert)
 app.command("kernels")(kernels)
+app.command("doctor")(doctor)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
@@ -22,6 +23,7 @@ __all__ = [
     "Rules",
     "StepPattern",
     "Window",
+    "borrowing",
     "classifier",
     "progress",
 ]
@@ -62,6 +64,35 @@ StepPattern = Annotated[
     ),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace the output file if it exists.")]
+
+
+Command = Callable[..., Any]
+
+
+def borrowing(source: Command, *, without: Collection[str] = ()) -> Callable[[Command], Command]:
+    """Give a command another function's options, by keyword, where it says ``**options``.
+
+    typer reads a command's signature; this is the only place where one is made rather than written.
+    """
+
+    def lend(command: Command) -> Command:
+        own = [p for p in _parameters(command) if p.kind is not p.VAR_KEYWORD]
+        lent = [p for p in _parameters(source) if p.name not in without]
+        keywords = [p.replace(kind=p.KEYWORD_ONLY) for p in own + lent]
+        command.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
+        command.__annotations__ = {p.name: p.annotation for p in keywords}
+        return command
+
+    return lend
+
+
+def _parameters(function: Command) -> list[inspect.Parameter]:
+    """With annotations evaluated. Not that of the result: what it names is imported when the command runs."""
+    places = function.__globals__
+    return [
+        p.replace(annotation=eval(p.annotation, places))
+        for p in inspect.signature(function).parameters.values()
+    ]
 
 
 def classifier(rules: Path | None) -> Classifier:

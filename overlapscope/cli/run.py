@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from .options import progress
+from .options import borrowing, progress
 
-__all__ = ["run"]
+if TYPE_CHECKING:
+    from ..capture import Request
+
+__all__ = ["request", "run"]
 
 # typer reads Optional at run time, on 3.10 too.
 Count = Optional[int]  # noqa: UP045
 
 
-def run(
+def request(
     workload: Annotated[str, typer.Option(metavar="NAME", help="What to run: block.")] = "block",
     tp: Annotated[int, typer.Option(metavar="N", help="Ranks to split every layer over.")] = 1,
     hidden: Annotated[Count, typer.Option(metavar="N", help="Width of the layer.")] = None,
@@ -48,14 +51,11 @@ def run(
     timeout: Annotated[
         float, typer.Option(metavar="SECONDS", help="Give up when no rank has said anything for so long.")
     ] = 300.0,
-) -> None:
-    """Run a tensor-parallel workload on N ranks, record all of them, and report.
-
-    The output directory gets trace.sqlite (every rank, in Nsight Systems' schema) and run.json (what ran, where).
-    """
+) -> Request:
+    """What these options ask for. Declared once, for every command that runs something."""
     from .. import capture
 
-    request = capture.Request(
+    return capture.Request(
         workload=workload,
         tp=tp,
         options={
@@ -78,8 +78,19 @@ def run(
         keep_json=keep_json,
         timeout=timeout,
     )
+
+
+@borrowing(request)
+def run(**options: Any) -> None:
+    """Run a tensor-parallel workload on N ranks, record all of them, and report.
+
+    The output directory gets trace.sqlite (every rank, in Nsight Systems' schema) and run.json (what ran, where).
+    """
+    from .. import capture
+
+    asked = request(**options)
     with progress() as tell:
-        folder = capture.run(request, tell)
+        folder = capture.run(asked, tell)
 
     from .report import show
 

@@ -1,0 +1,129 @@
+"""``overlapscope scale``: the same work on several numbers of ranks; how fast, and what is lost where."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+
+from ..errors import InputError, OptionError
+from .options import borrowing, progress
+from .run import request
+
+if TYPE_CHECKING:
+    from ..capture import RunDir
+    from ..formats.raw import Progress
+    from ..report.scaling import Run
+
+__all__ = ["scale"]
+
+SCALE_FILE = "scale.json"
+
+
+@borrowing(request, without={"tp", "output", "force"})
+def scale(
+    paths: Annotated[
+        Optional[list[Path]],  # noqa: UP045
+        typer.Argument(
+            metavar="DIR...",
+            show_default=False,
+            help="Run nothing: compare these runs, or those of an earlier sweep.",
+        ),
+    ] = None,
+    tp: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(metavar="N,N,...", help="Numbers of ranks; the smallest is the base: 1,2,4,8."),
+    ] = None,
+    output: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="DIR",
+            help="Sweep directory; one that was interrupted goes on. Default: runs/scale-<workload>-<UTC time>.",
+        ),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Run again what is there but was run with other options.")
+    ] = False,
+    **options: Any,
+) -> None:
+    """Run the same work on several numbers of ranks and show speed-up, efficiency and where the loss comes from.
+
+    The sweep directory gets a run directory for each size (tp1, tp2, ...) and scale.json.
+    """
+    from .. import capture
+    from ..files import write_text
+    from ..report import scaling, scaling_text
+
+    if paths:
+        _only_runs(tp, force, options)
+        folder, title = output or (paths[0] if len(paths) == 1 else None), ", ".join(map(str, paths))
+        runs, notes = _complete(capture.found(paths))
+    else:
+        sizes = _sizes(tp)
+        folder = output or capture.default_path(f"scale-{options['workload']}")
+        with progress() as tell:
+            runs = capture.sweep(request(tp=sizes[0], **options), sizes, folder, tell, force=force)
+        title, notes = str(folder), []
+    with progress() as tell:
+        measured = [_measured(run, folder, tell) for run in runs]
+    document = scaling.build(title, measured, notes)
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text(folder / SCALE_FILE, scaling.json_text(document), force=True)
+    sys.stdout.write(scaling_text.render(document))
+
+
+def _sizes(tp: str | None) -> list[int]:
+    if tp is None:
+        raise OptionError("is missing", "give the numbers of ranks, such as --tp 1,2,4,8", "--tp")
+    words = [word.strip() for word in tp.split(",")]
+    if not all(word.isascii() and word.isdecimal() and int(word) for word in words):
+        raise OptionError(f"cannot read {tp!r}", "give numbers of ranks, such as 1,2,4,8", "--tp")
+    sizes = sorted({int(word) for word in words})
+    if len(sizes) < 2:
+        raise OptionError(f"{sizes[0]} alone has nothing to be compared with", "give two or more", "--tp")
+    return sizes
+
+
+def _only_runs(tp: str | None, force: bool, options: Mapping[str, Any]) -> None:
+    """Refuse options of a run where nothing is run: they would be ignored."""
+    usual = {name: p.default for name, p in inspect.signature(request).parameters.items()}
+    given = [name for name, value in options.items() if value != usual[name]]
+    given = ["tp"] * (tp is not None) + ["force"] * force + given
+    if given:
+        what = "says how to run, and directories of earlier runs are given"
+        raise OptionError(what, "leave out the one or the others", f"--{given[0].replace('_', '-')}")
+
+
+def _complete(runs: Sequence[RunDir]) -> tuple[list[RunDir], list[str]]:
+    """The runs that have ended well, checked to be of the same work, and a note of the others."""
+    from ..capture import difference
+
+    told = [(run, run.read_manifest() or {}) for run in runs]
+    whole = [(run, manifest) for run, manifest in told if manifest["complete"]]
+    for run, manifest in whole[1:]:
+        differs = difference(whole[0][1], manifest, ignore={"tp", "threads_per_rank", "gpus"})
+        if differs is not None:
+            name, one, other = differs
+            what = f"was run with {name} {other}, and {whole[0][0].path} with {one}"
+            raise InputError(what, "compare runs of the same work", run.path)
+    notes = [f"{run.path.name} did not finish and is left out" for run, m in told if not m["complete"]]
+    return [run for run, _ in whole], notes
+
+
+def _measured(run: RunDir, folder: Path | None, tell: Progress) -> Run:
+    from .. import formats
+    from ..report import scaling
+
+    tell(f"reading {run.path.name}")
+    path = str(run.path)
+    if folder is not None:  # so that a sweep can be moved
+        path = Path(os.path.relpath(run.path, folder)).as_posix()
+    return scaling.measure(path, run.read_manifest() or {}, formats.load(run.path))

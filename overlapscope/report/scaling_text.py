@@ -1,0 +1,162 @@
+"""Strong scaling in a terminal: how fast each number of ranks is, and what it loses where."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+
+from ..analysis.scaling import TERMS, Account, Scaling, Size
+from .scaling import Document
+from .words import duration, escape, percent, scale, shortened
+
+__all__ = ["render"]
+
+WIDTH = 80
+LABEL = 26  # columns of the labels on the left
+COLUMN = 10  # of a figure: 9,999.999 and a gap
+ABREAST = (WIDTH - LABEL) // COLUMN  # sizes in one table
+MOST_GROUPS = 8
+
+WORDS = {
+    "sharded": "sharded work",
+    "replicated": "replicated work",
+    "unmarked": "unmarked compute",
+    "concurrency": "concurrency",
+    "exposed_comm": "exposed communication",
+    "exposed_memory": "exposed memory",
+    "idle": "idle",
+}
+POP = {
+    "load_balance": "load balance",
+    "communication_efficiency": "communication eff.",
+    "parallel_efficiency": "parallel efficiency",
+    "computation_scaling": "computation scaling",
+    "global_efficiency": "global efficiency",
+}
+
+
+def render(document: Document) -> str:
+    """The report as text of at most 80 columns."""
+    lines = [*_head(document), "", *_headline(document.scaling)]
+    sizes = document.scaling.sizes
+    for first in range(0, len(sizes), ABREAST):
+        lines += ["", *_sizes(sizes[first : first + ABREAST], _unit(*(s.time for s in sizes)))]
+    lines += _groups(sizes[-1], document.scaling.base)
+    if document.warnings:
+        lines += ["", "Know before you trust"]
+        for warning in document.warnings:
+            lines += _wrapped(escape(warning), "- ", "  ")
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def _wrapped(text: str, head: str = "", gap: str = "") -> list[str]:
+    return textwrap.wrap(text, WIDTH, initial_indent=head, subsequent_indent=gap, break_on_hyphens=False)
+
+
+def _head(document: Document) -> list[str]:
+    made, steps = document.runs[0].manifest, document.scaling.base.steps
+    gpus = dict.fromkeys(gpu["name"] for gpu in made["hardware"]["gpus"])
+    on = ", ".join(gpus) or (
+        f"{made['hardware']['cpu']}, {made['hardware']['cores']} cores; "
+        f"threads a rank: {made['threads_per_rank']}"
+    )
+    options = [f"{name} {value}" for name, value in made["options"].items() if value not in (None, False)]
+    said = {
+        "sweep": document.title,
+        "work": f"{made['workload']}: {', '.join(options)}",
+        "on": f"{on}; recorded by {'nsys' if made['recorder'] == 'nsys' else 'torch.profiler'}",
+        "figures": f"means of {steps} step{'s' * (steps != 1)} and of the ranks",
+    }
+    lines = []
+    for label, text in said.items():
+        head = f"{label:<12}"
+        lines += _wrapped(escape(text), head, " " * len(head))
+    return lines
+
+
+def _headline(result: Scaling) -> list[str]:
+    last, base = result.sizes[-1], result.base.size
+    n = last.account.size
+    lines = [
+        f"{n} ranks are {last.speedup:.2f} times as fast as {base}: efficiency {percent(last.efficiency, 1)}."
+    ]
+    if last.loss <= 0:
+        return [*lines, "Nothing is lost against the ideal."]
+    unit = _unit(last.time)
+    terms = {term: last.term(term) for term in TERMS}
+    worst = max(terms, key=lambda term: terms[term])
+    said = (
+        f"Lost against the ideal: {duration(float(last.loss), unit)} a step; the most to "
+        f"{WORDS[worst]}, {duration(float(terms[worst]), unit)}."
+    )
+    return [*lines, *_wrapped(said)]
+
+
+def _sizes(sizes: Sequence[Size], unit: tuple[int, str]) -> list[str]:
+    """Sizes side by side, as an account: time, ideal, loss and what it consists of."""
+
+    def row(label: str, cell: Callable[[Size], str]) -> str:
+        return f"{label:<{LABEL}}" + "".join(f"{cell(size):>{COLUMN}}" for size in sizes)
+
+    def times(label: str, figure: Callable[[Size], Fraction]) -> str:
+        return row(label, lambda size: _number(figure(size), unit))
+
+    def ratio(label: str, name: str) -> str:
+        def cell(size: Size) -> str:
+            value = getattr(size.pop, name)
+            return "n/a" if value is None else percent(value, 1)
+
+        return row(label, cell)
+
+    rule = "─" * (LABEL + COLUMN * len(sizes))
+    return [
+        f"Strong scaling ({unit[1]} a step)",
+        "",
+        row("", lambda size: f"tp {size.account.size}"),
+        rule,
+        times("T(N)", lambda size: size.time),
+        times("− T(1)/N, the ideal", lambda size: size.ideal),
+        rule,
+        times("= loss, which is", lambda size: size.loss),
+        *(times(f"  {words}", lambda size, term=term: size.term(term)) for term, words in WORDS.items()),  # type: ignore[misc]
+        rule,
+        row("speed-up", lambda size: f"{size.speedup:.2f}x"),
+        row("efficiency", lambda size: percent(size.efficiency, 1)),
+        rule,
+        *(ratio(f"POP {words}", name) for name, words in POP.items()),
+    ]
+
+
+def _groups(size: Size, base: Account) -> list[str]:
+    """What the marked groups of the largest size lose, most first."""
+    losses = {part: loss for part, loss in size.losses.items() if part.group}
+    if not losses:
+        return []
+    run = size.account
+    worst = sorted(losses, key=lambda part: (-losses[part], part))[:MOST_GROUPS]
+    time = {part: run.each(run.parts_ns.get(part, 0)) for part in losses}
+    unit = _unit(*time.values(), *map(abs, losses.values()))
+    rest = f", {MOST_GROUPS} of {len(losses)}" if len(losses) > MOST_GROUPS else ""
+    lines = [
+        "",
+        f"Marked work that loses most at tp {run.size}{rest} ({unit[1]} a step)",
+        "",
+        f"{'group':<{LABEL}}{'role':<12}{'time':>{COLUMN}}{'− ideal':>{COLUMN}}{'= loss':>{COLUMN}}",
+        "─" * (LABEL + 12 + 3 * COLUMN),
+    ]
+    for part in worst:
+        figures = (time[part], time[part] - losses[part], losses[part])
+        cells = "".join(f"{_number(figure, unit):>{COLUMN}}" for figure in figures)
+        lines.append(f"{shortened(escape(part.group), LABEL - 1):<{LABEL}}{part.term:<12}{cells}")
+    return lines
+
+
+def _unit(*times: Fraction) -> tuple[int, str]:
+    return scale(float(max(times)))
+
+
+def _number(ns: Fraction, unit: tuple[int, str]) -> str:
+    digits = 3 if unit[0] > 1 else 0
+    # Adding 0 turns the -0.0 of what rounds to nothing into 0.0.
+    return f"{round(float(ns) / unit[0], digits) + 0.0:,.{digits}f}"
