@@ -272,7 +272,7 @@ norm                      replicated          40        20        20
 up                        sharded            215       210         5
 gelu                      sharded              0        35       -35
 
-Know before you trust
+Good to know
 - the ranks are processes of one CPU, which share its memory and caches
 """
 

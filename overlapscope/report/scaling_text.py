@@ -44,7 +44,7 @@ def render(document: Document) -> str:
         lines += ["", *_sizes(sizes[first : first + ABREAST], _unit(*(s.time for s in sizes)))]
     lines += _groups(sizes[-1], document.scaling.base)
     if document.warnings:
-        lines += ["", "Know before you trust"]
+        lines += ["", "Good to know"]
         for warning in document.warnings:
             lines += _wrapped(escape(warning), "- ", "  ")
     return "\n".join(line.rstrip() for line in lines) + "\n"
