@@ -8,6 +8,7 @@ event           written by   fields beside `time` and, where there is one, `rank
 ``launcher``    launcher     pid
 ``imported``    launcher     start ("fork" or "exec"), why, versions
 ``started``     launcher     pid
+``measured``    rank 0       what the program measured before its first iteration, for run.json
 ``ready``       rank         gpu: what is allocated, the group is joined
 ``done``        rank         name: the iteration that was finished, ``step 3``
 ``recorded``    rank         file: name of the rank's profile

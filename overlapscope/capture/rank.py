@@ -113,10 +113,15 @@ def _run(plan: Plan, rank: int, store: Path, events: EventWriter, recorder: Reco
     device = _device(plan, rank)
     _join(plan, rank, store, device)
     program = _build(plan, rank, device)
+    measured = program.measure()
+    if rank == 0:
+        events.write("measured", rank, **measured)
     events.write("ready", rank)
     _together(plan)
     recorder.start()
     markers.rank(rank, plan.tp)
+    if plan.link is not None:
+        markers.link(plan.link)
     iterations = [markers.warmup(i) for i in range(plan.warmup)] + [
         markers.step(i) for i in range(plan.steps)
     ]
@@ -142,7 +147,8 @@ def _join(plan: Plan, rank: int, store: Path, device: Any) -> None:
 
 def _build(plan: Plan, rank: int, device: Any) -> Program:
     entry = workload(plan.workload)
-    ranks = own.part("parallel").Ranks(rank, plan.tp)
+    link = None if plan.link is None else own.workloads().Link.parse(plan.link)
+    ranks = own.part("collectives").Ranks(rank, plan.tp, link=link)
     return entry.build(entry.config(**plan.options), ranks, device)
 
 
