@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import subprocess
 import sys
 import traceback
@@ -19,7 +20,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F  # noqa: N812
 
-from workloads import WORKLOADS, BlockConfig, ConfigError
+from workloads import WORKLOADS, BlockConfig, ConfigError, Link
 from workloads.block import BlockProgram
 from workloads.parallel import Ranks, copy, reduce
 from workloads.schedules import spans
@@ -35,8 +36,13 @@ WAYS: dict[str, dict[str, Any]] = {
     "sequence, pipelined": {"sequence_parallel": True, "schedule": "pipelined", "chunks": 3},  # of 40 to 5
     "ring": {"sequence_parallel": True, "schedule": "ring"},
     "ring, no overlap": {"sequence_parallel": True, "schedule": "ring", "overlap_backward": False},
+    "symm_mem": {"sequence_parallel": True, "schedule": "symm_mem"},  # by PyTorch's own stand-in for a CPU
+    "paced": {},
+    "paced ring": {"sequence_parallel": True, "schedule": "ring"},
+    "paced pipelined": {"sequence_parallel": True, "schedule": "pipelined", "chunks": 3},
 }
 """The chunks divide the sequence, or a rank's part of it, for no number of ranks."""
+LINK = Link(alpha=0.0, beta=1e9)
 ROOT = Path(__file__).resolve().parent.parent
 TOLERANCE = {"rtol": 0.0, "atol": 1e-10}
 
@@ -49,7 +55,8 @@ def case(rank: int, size: int, group: Any, way: str) -> dict[str, Any]:
     from torch.distributed.tensor.debug import CommDebugMode  # main() has imported it, once for all ranks
 
     config = replace(CONFIG, **WAYS[way])
-    program = BlockProgram(config, Ranks(rank, size, group), torch.device("cpu"))
+    link = LINK if "paced" in way else None
+    program = BlockProgram(config, Ranks(rank, size, group, link), torch.device("cpu"))
     with CommDebugMode() as forward:
         out = program.forward()
     with CommDebugMode() as backward:
@@ -98,8 +105,11 @@ def run_rank(rank: int, folder: Path) -> None:
 
 def main(folder: Path) -> int:
     importlib.import_module("torch.distributed.tensor.debug")
+    symmetric = importlib.import_module("torch.distributed._symmetric_memory")
+    for name in ("fused_all_gather_matmul", "fused_matmul_reduce_scatter"):
+        torch.library.impl(f"symm_mem::{name}", "CPU", getattr(symmetric, f"_{name}_fallback"))
 
-    children = []
+    children = set()
     for rank in range(max(SIZES)):
         pid = os.fork()
         if pid == 0:
@@ -109,8 +119,15 @@ def main(folder: Path) -> int:
                 traceback.print_exc()
                 os._exit(1)
             os._exit(0)
-        children.append(pid)
-    return max(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) != 0 for pid in children)
+        children.add(pid)
+    while children:
+        pid, status = os.wait()
+        children.remove(pid)
+        if status:  # the others would wait for it
+            for other in children:
+                os.kill(other, signal.SIGKILL)
+            return 1
+    return 0
 
 
 # -- the plain block -----------------------------------------------------------------------------------------
@@ -223,6 +240,10 @@ COUNTS: dict[str, tuple[dict[str, int], dict[str, int]]] = {
     "sequence, pipelined": ({GATHER: 6, SCATTER: 6}, SEQUENCE[1]),
     "ring": ({}, {}),  # sends and receives are not counted here: see test_schedules.py
     "ring, no overlap": ({}, SEQUENCE[1]),
+    "symm_mem": ({}, SEQUENCE[1]),  # what PyTorch's stand-in does is not seen
+    "paced": ({}, {}),  # made on a thread, which is not seen here either
+    "paced ring": ({}, {}),
+    "paced pipelined": ({}, {}),
 }
 """Of a layer, forward and backward."""
 

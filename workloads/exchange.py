@@ -66,6 +66,7 @@ class Exchange:
         self._jobs.put((job, done))
         return Posted(over)
 
+    @torch.no_grad()  # which a thread has of its own: results are views that autograd guards
     def _work(self) -> None:
         while True:
             job, done = self._jobs.get()

@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from .collectives import Wire
@@ -166,13 +167,17 @@ class SymmMem(Serial):
 
     def gather_matmul(self, x: Tensor, matrix: Tensor, bias: Tensor | None, wire: Wire) -> Tensor:
         """``torch.ops.symm_mem.fused_all_gather_matmul``."""
-        _, (out,) = torch.ops.symm_mem.fused_all_gather_matmul(x, [matrix], 0, _group(wire))
+        if wire.ranks.size == 1:
+            return super().gather_matmul(x, matrix, bias, wire)
+        _, (out,) = torch.ops.symm_mem.fused_all_gather_matmul(x, [matrix], 0, _symmetric(wire))
         product: Tensor = out
-        return product if bias is None else product + bias
+        return product if bias is None else product.add_(bias)
 
     def matmul_scatter(self, x: Tensor, matrix: Tensor, wire: Wire) -> Tensor:
         """``torch.ops.symm_mem.fused_matmul_reduce_scatter``."""
-        out: Tensor = torch.ops.symm_mem.fused_matmul_reduce_scatter(x, matrix, "sum", 0, _group(wire))
+        if wire.ranks.size == 1:
+            return super().matmul_scatter(x, matrix, wire)
+        out: Tensor = torch.ops.symm_mem.fused_matmul_reduce_scatter(x, matrix, "sum", 0, _symmetric(wire))
         return out
 
 
@@ -217,9 +222,13 @@ def circle(x: Tensor, wire: Wire) -> Iterator[tuple[int, Tensor]]:
             shard = arriving.wait()
 
 
-def _group(wire: Wire) -> str:
-    import torch.distributed as dist
+def _symmetric(wire: Wire) -> str:
+    """The name of the group, which may use symmetric memory."""
+    import torch.distributed._symmetric_memory as symmetric  # defines the operators
 
     group = wire.ranks.group or dist.group.WORLD
     assert group is not None
+    enable = symmetric.enable_symm_mem_for_group
+    if not hasattr(enable, "__deprecated__"):  # PyTorch does it by itself since it says so
+        enable(group.group_name)
     return str(group.group_name)

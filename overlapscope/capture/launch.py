@@ -256,7 +256,7 @@ def _with_origin(trace: Trace, ranks: _Ranks) -> Trace:
     tool = f"torch.profiler, PyTorch {versions[0]}" if versions else "torch.profiler"
     error = ranks.error("")
     why = None if error is None else without_paths(f"{error.about or ''} {error.what}".strip())
-    warnings = [] if why is None else [unfinished(why)]
+    warnings = ([] if why is None else [unfinished(why)]) + _late(ranks.events)
     return replace(
         trace,
         provenance=replace(
@@ -265,6 +265,17 @@ def _with_origin(trace: Trace, ranks: _Ranks) -> Trace:
             warnings=(*warnings, *told.warnings),
         ),
     )
+
+
+def _late(events: list[Event]) -> list[str]:
+    """Whether the paced link was faster than what carries it."""
+    made, late = (sum(e.fields[key] for e in events if e.kind == "paced") for key in ("made", "late"))
+    if not late:
+        return []
+    return [
+        f"{late} of {made} exchanges took longer than the paced link would have: choose a slower one, "
+        "or a larger shape, to see the link and not this machine"
+    ]
 
 
 def _export(folder: RunDir, nsys: Nsys, *, tolerant: bool) -> bool:

@@ -131,6 +131,9 @@ def _run(plan: Plan, rank: int, store: Path, events: EventWriter, recorder: Reco
         with iteration:
             program.step()
         events.write("done", rank, name=iteration.name)
+    if plan.link is not None:
+        exchange = own.part("exchange").exchange
+        events.write("paced", rank, made=exchange.made, late=exchange.late)
 
 
 def _join(plan: Plan, rank: int, store: Path, device: Any) -> None:
@@ -160,6 +163,11 @@ def _device(plan: Plan, rank: int) -> Any:
         return torch.device("cpu")
     if not torch.cuda.is_available():
         raise _RefusedError("this PyTorch cannot use the GPU", "give --device cpu")
+    if plan.options.get("schedule") == "symm_mem":
+        others = [other for other in range(plan.tp) if other != rank]
+        if not all(torch.cuda.can_device_access_peer(rank, other) for other in others):
+            what = "--schedule symm_mem needs GPUs that can access one another's memory, and this one cannot"
+            raise _RefusedError(what, "give --schedule ring")
     torch.cuda.set_device(rank)
     free, _ = torch.cuda.mem_get_info(rank)
     need = workload(plan.workload).config(**plan.options).memory(plan.tp, "cuda")
