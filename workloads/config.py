@@ -127,9 +127,18 @@ class BlockConfig:
             whose = "a rank's part of the sequence" if self.sequence_parallel else "the sequence"
             raise ConfigError("chunks", f"{self.chunks} of {rows} tokens, {whose}", f"give at most {rows}")
 
-    def operators(self) -> int:
-        """About how many operators a profiler sees in one iteration (counted: 200 forward, 550 in all)."""
-        return self.layers * (200 if self.forward_only else 550)
+    def operators(self, tp: int) -> int:
+        """About how many operators a profiler sees in one iteration on one of `tp` ranks.
+
+        Counted: 200 forward, 550 in all; of a chunk 26, or 130 with its gather and scatter; 200 for the gathers
+        and scatters or, in a ring, for each of its steps.
+        """
+        a_block = 200 if self.forward_only else 550
+        if self.sequence_parallel:
+            a_block += 200 * (tp - 1 if self.schedule == "ring" else 1)
+        if self.chunks is not None:
+            a_block += self.chunks * (130 if self.sequence_parallel else 26)
+        return self.layers * a_block
 
     def saved(self, tp: int) -> int:
         """Bytes that one block on one of `tp` ranks keeps for its backward pass, by the formula.

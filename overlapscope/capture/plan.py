@@ -132,7 +132,7 @@ def make(request: Request, machine: Machine, nsys: Nsys | None) -> Plan:
     except own.workloads().ConfigError as error:
         raise OptionError(error.what, error.remedy, f"--{error.option.replace('_', '-')}") from None
     recorder, why = _recorder(request.recorder, device, nsys)
-    operators = config.operators() * (request.steps + request.warmup) if recorder == "torch" else 0
+    operators = config.operators(request.tp) * (request.steps + request.warmup) if recorder == "torch" else 0
     _check_memory(request.tp, config.memory(request.tp, device), operators, device, machine)
     return Plan(
         workload=request.workload,

@@ -1,11 +1,12 @@
-"""What each schedule hides on a paced link as slow as the compute, and how long its step takes.
+"""What each schedule hides on a paced link as slow as the GEMMs beside it, and how long its step takes.
 
 ``python tests/benchmarks/bench_schedules.py [--runs 5]``
 
-Forward passes on two ranks. A first run without a link gives the compute; the link is then chosen so that the
-serial schedule communicates as long as that, by α + factor · S / β. The schedules run in turn; medians and ranges
-over the runs are shown. Exit code 1: a bound was missed, or a command failed. The bounds are those that must hold
-on a machine with nothing else to do.
+Forward passes on two ranks. First runs without a link give the time of the GEMMs; the link is then chosen so that
+the communication, α + factor · S / β each, takes as long as the row layers' GEMMs, those that the pipelined schedule
+can put beside it (with ``--all``: as all compute, of which it cannot reach the column layers). The schedules run
+in turn; medians and ranges over the runs are shown. Exit code 1: a bound was missed, or a command failed. The bounds
+are those of a machine with nothing else to do.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 RANKS, STEPS, ALPHA = 2, 5, 100e-6
-HIDDEN, SEQ, BATCH, BYTES = 512, 128, 4, 4
+HIDDEN, WIDE, SEQ, BATCH, BYTES = 512, 8, 128, 4, 4
 # A wide MLP on a short sequence: nearly all compute is GEMMs that stand beside a collective.
 SHAPE = (
-    *("--hidden", str(HIDDEN), "--heads", "8", "--ffn", str(8 * HIDDEN)),
+    *("--hidden", str(HIDDEN), "--heads", "8", "--ffn", str(WIDE * HIDDEN)),
     *("--seq", str(SEQ), "--batch", str(BATCH), "--dtype", "float32"),
 )
 
@@ -82,16 +83,19 @@ def report(*options: str) -> list[dict[str, int]]:
     return ranks
 
 
-def link_as_slow_as_compute() -> tuple[str, float]:
-    """The link's specification, and the compute of a step in s."""
-    compute = statistics.median(
-        statistics.mean(rank["compute_ns"] for rank in report("--device", "cpu")) / STEPS / 1e9
-        for _ in range(3)
+def slow_link(as_all: bool) -> tuple[str, float, float]:
+    """The link's specification; communication and compute of a step in s."""
+    runs = [report("--device", "cpu") for _ in range(3)]
+    compute, gemm = (
+        statistics.median(statistics.mean(rank[key] for rank in ranks) / STEPS / 1e9 for ranks in runs)
+        for key in ("compute_ns", "gemm_ns")
     )
+    row_layers = (1 + WIDE) / (4 + 2 * WIDE)  # of the GEMMs' operations: O and down, of QKV, O, up and down
+    comm = compute if as_all else gemm * row_layers
     size = SEQ * BATCH * HIDDEN * BYTES
     factor = 2 * (RANKS - 1) / RANKS
-    beta = 2 * factor * size / (compute - 2 * ALPHA)  # two all-reduces
-    return f"{beta / 1e6:.3f}MB/s,{ALPHA * 1e6:g}us", compute
+    beta = 2 * factor * size / (comm - 2 * ALPHA)  # two all-reduces
+    return f"{beta / 1e6:.3f}MB/s,{ALPHA * 1e6:g}us", comm, compute
 
 
 def measure(subject: Subject, link: str) -> None:
@@ -108,13 +112,16 @@ def main() -> int:
     """Measure, show, judge."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=5)
-    runs = parser.parse_args().runs
-    link, compute = link_as_slow_as_compute()
+    parser.add_argument("--all", action="store_true", help="communicate as long as all compute takes")
+    arguments = parser.parse_args()
+    runs = arguments.runs
+    link, comm, compute = slow_link(arguments.all)
     print(
         f"{datetime.now(timezone.utc):%Y-%m-%d}, {os.cpu_count()} cores, {platform.machine()}, "
         f"torch {metadata.version('torch')}, python {platform.python_version()}\n"
         f"{RANKS} ranks, forward, {' '.join(SHAPE)}\n"
-        f"compute {compute * 1e3:.1f} ms a step; link {link}; median (lowest to highest) of {runs} runs\n"
+        f"compute {compute * 1e3:.1f} ms a step, communication {comm * 1e3:.1f} ms by the link, {link}\n"
+        f"median (lowest to highest) of {runs} runs\n"
     )
     measured = subjects()
     for _ in range(runs):
