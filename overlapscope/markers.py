@@ -10,6 +10,7 @@ role             what the range is
 ``step``         one measured iteration, ``step 3`` (:func:`step`)
 ``warmup``       an iteration that is not measured, ``warmup 0`` (:func:`warmup`)
 ``rank``         zero length, ``rank 3 of 8``: which rank this process is (:func:`rank`)
+``link``         zero length, ``link 50 GB/s, 5 us``: the link is paced, not a real one (:func:`link`)
 ``phase``        a part of a step: ``forward``, ``backward``
 ``layer``        one layer, ``layer 0``
 ``sharded``      work that shrinks with the number of ranks
@@ -34,7 +35,7 @@ from contextlib import ContextDecorator
 from types import TracebackType
 from typing import Any
 
-__all__ = ["DOMAIN", "Range", "range", "rank", "step", "warmup"]
+__all__ = ["DOMAIN", "Range", "link", "range", "rank", "start", "step", "warmup"]
 
 DOMAIN = "overlapscope"
 """The NVTX domain of the ranges, and the key of the roles in a PyTorch profile."""
@@ -48,13 +49,14 @@ _roles_json = "{}"
 class Range(ContextDecorator):
     """What :func:`range` gives: a context manager, and a decorator."""
 
-    __slots__ = ("_pushed", "_record", "bytes", "name", "role")
+    __slots__ = ("_pushed", "_record", "_started", "bytes", "name", "role")
 
     def __init__(self, name: str, role: str = "", *, bytes: int | None = None) -> None:
         self.name = name
         self.role = role
         self.bytes = bytes
         self._pushed = False
+        self._started: Any = None
         self._record: Any = None
 
     def _recreate_cm(self) -> Range:
@@ -66,11 +68,7 @@ class Range(ContextDecorator):
         if nvtx is not None:
             nvtx.push_range(self.name, domain=DOMAIN, category=self.role or None, payload=self.bytes)
             self._pushed = True
-        torch = _profiling()
-        if torch is not None:
-            self._record = torch.profiler.record_function(self.name)
-            self._record.__enter__()
-            torch.autograd._add_metadata_json(DOMAIN, _with_role(self.name, self.role))
+        self._begin_record()
         return self
 
     def __exit__(
@@ -82,6 +80,29 @@ class Range(ContextDecorator):
         if self._pushed:
             _nvtx.pop_range(DOMAIN)
             self._pushed = False
+
+    def end(self) -> None:
+        """End a range that :func:`start` began."""
+        self.__exit__(None, None, None)
+        if self._started is not None:
+            _nvtx.end_range(self._started)
+            self._started = None
+
+    def _start(self) -> Range:
+        nvtx = _listening()
+        if nvtx is not None:
+            self._started = nvtx.start_range(
+                self.name, domain=DOMAIN, category=self.role or None, payload=self.bytes
+            )
+        self._begin_record()
+        return self
+
+    def _begin_record(self) -> None:
+        torch = _profiling()
+        if torch is not None:
+            self._record = torch.profiler.record_function(self.name)
+            self._record.__enter__()
+            torch.autograd._add_metadata_json(DOMAIN, _with_role(self.name, self.role))
 
 
 def range(name: str, role: str = "", *, bytes: int | None = None) -> Range:
@@ -99,6 +120,11 @@ def range(name: str, role: str = "", *, bytes: int | None = None) -> Range:
     return Range(name, role, bytes=bytes)
 
 
+def start(name: str, role: str = "", *, bytes: int | None = None) -> Range:
+    """A range that has begun and ends with its :meth:`Range.end`; such ranges need not nest."""
+    return Range(name, role, bytes=bytes)._start()
+
+
 def step(index: int) -> Range:
     """The range of measured iteration `index`."""
     return range(f"step {index}", "step")
@@ -112,6 +138,12 @@ def warmup(index: int) -> Range:
 def rank(rank: int, world: int) -> None:
     """Say which rank of how many this process is. Call it once recording has begun."""
     with range(f"rank {rank} of {world}", "rank"):
+        pass
+
+
+def link(text: str) -> None:
+    """Say that the link between the ranks is paced, and how. Call it once recording has begun."""
+    with range(f"link {text}", "link"):
         pass
 
 

@@ -484,9 +484,14 @@ def test_the_command_of_a_plan_makes_the_plan_again() -> None:
     made = plan(tp=2)
     assert made.command == (
         "overlapscope run --workload block --tp 2 --hidden 32 --heads 2 --ffn 64 --seq 16 --batch 1 --layers 1 "
-        "--dtype float32 --seed 0 --steps 1 --warmup 1 --device cpu --recorder torch"
+        "--dtype float32 --schedule serial --seed 0 --steps 1 --warmup 1 --device cpu --recorder torch"
     )
     assert " --forward-only " in replace(made, options={**made.options, "forward_only": True}).command
+    assert (
+        " --no-overlap-backward "
+        in replace(made, options={**made.options, "overlap_backward": False}).command
+    )
+    assert " --link '50 GB/s, 5 us' " in replace(made, link="50 GB/s, 5 us").command
 
 
 # -- the output directory ------------------------------------------------------------------------------------

@@ -214,6 +214,8 @@ host-gloo           comm:send_recv       gloo:recvAnySource
 host-gloo           comm:barrier         gloo:barrier
 host-gloo           comm:other           gloo:scatter
 host-gloo           comm:other           gloo:something_new
+host-paced          comm:reduce_scatter  paced:reduce_scatter
+host-paced          comm:send_recv       paced:send_recv
 host-mpi            comm:all_reduce      mpi:all_reduce
 host-ucc            comm:all_gather      ucc:all_gather
 host-dispatch       none                 c10d::allreduce_

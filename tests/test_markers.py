@@ -31,6 +31,16 @@ with markers.step(3):
         pass
 """
 
+CROSSING = """
+from overlapscope import markers
+markers.link("50 GB/s, 5 us")
+with markers.range("outer"):
+    first = markers.start("first", role="comm", bytes=64)
+    second = markers.start("second", role="comm", bytes=32)
+    first.end()
+second.end()
+"""
+
 # The binary interface of NVTX 3 that every tool implements: it is given a table of the functions that programs
 # call, and puts its own there.
 TOOL = r"""
@@ -67,6 +77,13 @@ static int push(const char *domain, const Attributes *a) {
             a->payload_type ? (long long)a->payload : -1);
     return 0;
 }
+static uint64_t start(const char *domain, const Attributes *a) {
+    static uint64_t id;
+    fprintf(out, "start %d|%s|%s|%s|%lld\n", (int)++id, domain, a->message, a->category ? names[a->category] : "",
+            a->payload_type ? (long long)a->payload : -1);
+    return id;
+}
+static void end(const char *domain, uint64_t id) { fprintf(out, "end %d|%s\n", (int)id, domain); fflush(out); }
 static int pop(const char *domain) { fprintf(out, "pop|%s\n", domain); fflush(out); return 0; }
 
 int InitializeInjectionNvtx2(const void *(*exported)(uint32_t)) {
@@ -75,6 +92,8 @@ int InitializeInjectionNvtx2(const void *(*exported)(uint32_t)) {
     const Callbacks *callbacks = exported(1);
     out = fopen(getenv("NVTX_CALLS"), "w");
     callbacks->table(5, &functions, &count);
+    *functions[2] = (Function)start;
+    *functions[3] = (Function)end;
     *functions[4] = (Function)push;
     *functions[5] = (Function)pop;
     *functions[8] = (Function)category;
@@ -133,6 +152,38 @@ def test_an_nvtx_tool_gets_domain_name_role_and_bytes(tool: Path, tmp_path: Path
         "pop|overlapscope",
         "pop|overlapscope",
     ]
+
+
+def test_ranges_that_do_not_nest_reach_an_nvtx_tool(tool: Path, tmp_path: Path) -> None:
+    calls = tmp_path / "calls"
+    python(CROSSING, NVTX_INJECTION64_PATH=str(tool), NVTX_CALLS=str(calls))
+    assert calls.read_text().splitlines() == [
+        "push|overlapscope|link 50 GB/s, 5 us|link|-1",
+        "pop|overlapscope",
+        "push|overlapscope|outer||-1",
+        "start 1|overlapscope|first|comm|64",
+        "start 2|overlapscope|second|comm|32",
+        "end 1|overlapscope",
+        "pop|overlapscope",
+        "end 2|overlapscope",
+    ]
+
+
+def test_ranges_that_do_not_nest_are_profiled_from_start_to_end(tmp_path: Path) -> None:
+    code = f"""
+import torch
+with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as p:
+{"".join("    " + line + chr(10) for line in CROSSING.splitlines())}
+p.export_chrome_trace({str(tmp_path / "profile.json")!r})
+"""
+    python(code)
+    names, data = profiled(tmp_path / "profile.json")
+    assert names == ["link 50 GB/s, 5 us", "outer", "first", "second"]
+    assert data == {"roles": {"link 50 GB/s, 5 us": "link", "first": "comm", "second": "comm"}}
+    events = json.loads((tmp_path / "profile.json").read_text())["traceEvents"]
+    at = {e["name"]: (e["ts"], e["ts"] + e["dur"]) for e in events if e.get("cat") == "user_annotation"}
+    assert at["outer"][0] < at["first"][0] < at["second"][0]
+    assert at["first"][1] < at["outer"][1] < at["second"][1]
 
 
 def test_a_profile_gets_the_names_and_beside_them_the_roles(tmp_path: Path) -> None:

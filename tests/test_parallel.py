@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import subprocess
 import sys
 import traceback
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +20,29 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F  # noqa: N812
 
-from workloads import WORKLOADS, BlockConfig, ConfigError
+from workloads import WORKLOADS, BlockConfig, ConfigError, Link
 from workloads.block import BlockProgram
 from workloads.parallel import Ranks, copy, reduce
+from workloads.schedules import spans
 
-CONFIG = BlockConfig(hidden=32, heads=8, ffn=48, seq=6, batch=3, layers=2, dtype="float64", seed=7)
+CONFIG = BlockConfig(hidden=32, heads=8, ffn=48, seq=40, batch=3, layers=2, dtype="float64", seed=7)
 SIZES = (1, 2, 4, 8)
+WAYS: dict[str, dict[str, Any]] = {
+    "serial": {},
+    "no overlap": {"overlap_backward": False},
+    "pipelined": {"schedule": "pipelined", "chunks": 3},  # of 40 tokens
+    "sequence": {"sequence_parallel": True},
+    "sequence, no overlap": {"sequence_parallel": True, "overlap_backward": False},
+    "sequence, pipelined": {"sequence_parallel": True, "schedule": "pipelined", "chunks": 3},  # of 40 to 5
+    "ring": {"sequence_parallel": True, "schedule": "ring"},
+    "ring, no overlap": {"sequence_parallel": True, "schedule": "ring", "overlap_backward": False},
+    "symm_mem": {"sequence_parallel": True, "schedule": "symm_mem"},  # by PyTorch's own stand-in for a CPU
+    "paced": {},
+    "paced ring": {"sequence_parallel": True, "schedule": "ring"},
+    "paced pipelined": {"sequence_parallel": True, "schedule": "pipelined", "chunks": 3},
+}
+"""The chunks divide the sequence, or a rank's part of it, for no number of ranks."""
+LINK = Link(alpha=0.0, beta=1e9)
 ROOT = Path(__file__).resolve().parent.parent
 TOLERANCE = {"rtol": 0.0, "atol": 1e-10}
 
@@ -31,15 +50,18 @@ TOLERANCE = {"rtol": 0.0, "atol": 1e-10}
 # -- the ranks -----------------------------------------------------------------------------------------------
 
 
-def case(rank: int, size: int, group: Any) -> dict[str, Any]:
-    """What one rank of `size` gets: tensors, and the all-reduces of the forward and of the backward pass."""
+def case(rank: int, size: int, group: Any, way: str) -> dict[str, Any]:
+    """What one rank of `size` gets: tensors, and the collectives of the forward and of the backward pass."""
     from torch.distributed.tensor.debug import CommDebugMode  # main() has imported it, once for all ranks
 
-    program = BlockProgram(CONFIG, Ranks(rank, size, group), torch.device("cpu"))
+    config = replace(CONFIG, **WAYS[way])
+    link = LINK if "paced" in way else None
+    program = BlockProgram(config, Ranks(rank, size, group, link), torch.device("cpu"))
     with CommDebugMode() as forward:
         out = program.forward()
     with CommDebugMode() as backward:
         out.backward(program.grad)
+    program.finish_gradients()
     assert program.x.grad is not None
     named = dict(program.blocks.named_parameters())
     return {
@@ -73,7 +95,8 @@ def run_rank(rank: int, folder: Path) -> None:
     for size in SIZES:
         group = dist.new_group(list(range(size)))
         if rank < size:
-            results[size] = case(rank, size, group)
+            for way in WAYS:
+                results[size, way] = case(rank, size, group, way)
     results["pair"] = pair(rank, Ranks(rank, max(SIZES)))
     torch.save(results, folder / f"{rank}.pt")
     dist.barrier()
@@ -82,8 +105,11 @@ def run_rank(rank: int, folder: Path) -> None:
 
 def main(folder: Path) -> int:
     importlib.import_module("torch.distributed.tensor.debug")
+    symmetric = importlib.import_module("torch.distributed._symmetric_memory")
+    for name in ("fused_all_gather_matmul", "fused_matmul_reduce_scatter"):
+        torch.library.impl(f"symm_mem::{name}", "CPU", getattr(symmetric, f"_{name}_fallback"))
 
-    children = []
+    children = set()
     for rank in range(max(SIZES)):
         pid = os.fork()
         if pid == 0:
@@ -93,8 +119,15 @@ def main(folder: Path) -> int:
                 traceback.print_exc()
                 os._exit(1)
             os._exit(0)
-        children.append(pid)
-    return max(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) != 0 for pid in children)
+        children.add(pid)
+    while children:
+        pid, status = os.wait()
+        children.remove(pid)
+        if status:  # the others would wait for it
+            for other in children:
+                os.kill(other, signal.SIGKILL)
+            return 1
+    return 0
 
 
 # -- the plain block -----------------------------------------------------------------------------------------
@@ -167,36 +200,70 @@ def plain(ranks: list[dict[Any, Any]]) -> dict[str, Any]:
 
 
 @pytest.mark.real
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("size", SIZES)
 def test_every_rank_has_the_plain_block_s_output_and_input_gradient(
-    ranks: list[dict[Any, Any]], plain: dict[str, Any], size: int
+    ranks: list[dict[Any, Any]], plain: dict[str, Any], size: int, way: str
 ) -> None:
-    for rank in range(size):
-        torch.testing.assert_close(ranks[rank][size]["out"], plain["out"], **TOLERANCE)
-        torch.testing.assert_close(ranks[rank][size]["x.grad"], plain["x.grad"], **TOLERANCE)
+    for name in ("out", "x.grad"):
+        parts = [ranks[rank][size, way][name] for rank in range(size)]
+        if "sequence_parallel" in WAYS[way]:  # each has its rows
+            torch.testing.assert_close(torch.cat(parts), plain[name], **TOLERANCE)
+            continue
+        for part in parts:
+            torch.testing.assert_close(part, plain[name], **TOLERANCE)
 
 
 @pytest.mark.real
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("size", SIZES)
 def test_shards_make_up_the_plain_block_s_weights_and_their_gradients(
-    ranks: list[dict[Any, Any]], plain: dict[str, Any], size: int
+    ranks: list[dict[Any, Any]], plain: dict[str, Any], size: int, way: str
 ) -> None:
     assert len(plain["weights"]) == 12 * CONFIG.layers
     for name, weight in plain["weights"].items():
-        cut = [ranks[rank][size] for rank in range(size)]
+        cut = [ranks[rank][size, way] for rank in range(size)]
         torch.testing.assert_close(
             full(name, [c["weights"][name] for c in cut]), weight.detach(), rtol=0, atol=0
         )
         torch.testing.assert_close(full(name, [c["grads"][name] for c in cut]), weight.grad, **TOLERANCE)
 
 
+REDUCE, GATHER, SCATTER = "c10d.allreduce_", "c10d._allgather_base_", "c10d._reduce_scatter_base_"
+SEQUENCE = ({GATHER: 2, SCATTER: 2}, {GATHER: 4, SCATTER: 2})
+COUNTS: dict[str, tuple[dict[str, int], dict[str, int]]] = {
+    "serial": ({REDUCE: 2}, {REDUCE: 2}),
+    "no overlap": ({REDUCE: 2}, {REDUCE: 2}),
+    "pipelined": ({REDUCE: 6}, {REDUCE: 2}),
+    "sequence": SEQUENCE,
+    "sequence, no overlap": SEQUENCE,
+    "sequence, pipelined": ({GATHER: 6, SCATTER: 6}, SEQUENCE[1]),
+    "ring": ({}, {}),  # sends and receives are not counted here: see test_schedules.py
+    "ring, no overlap": ({}, SEQUENCE[1]),
+    "symm_mem": ({}, SEQUENCE[1]),  # what PyTorch's stand-in does is not seen
+    "paced": ({}, {}),  # made on a thread, which is not seen here either
+    "paced ring": ({}, {}),
+    "paced pipelined": ({}, {}),
+}
+"""Of a layer, forward and backward."""
+
+
 @pytest.mark.real
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("size", SIZES)
-def test_two_all_reduces_a_layer_forward_and_two_backward(ranks: list[dict[Any, Any]], size: int) -> None:
-    expected = {} if size == 1 else {"c10d.allreduce_": 2 * CONFIG.layers}
-    for rank in range(size):
-        assert ranks[rank][size]["forward"] == expected
-        assert ranks[rank][size]["backward"] == expected
+def test_collectives_of_a_layer_forward_and_backward(
+    ranks: list[dict[Any, Any]], size: int, way: str
+) -> None:
+    for phase, counts in zip(("forward", "backward"), COUNTS[way], strict=True):
+        expected = {} if size == 1 else {op: n * CONFIG.layers for op, n in counts.items()}
+        for rank in range(size):
+            assert ranks[rank][size, way][phase] == expected
+
+
+def test_spans_are_as_equal_as_can_be() -> None:
+    assert spans(10, 3) == [(0, 3), (3, 6), (6, 10)]
+    assert spans(4, 4) == [(0, 1), (1, 2), (2, 3), (3, 4)]
+    assert spans(5, 1) == [(0, 5)]
 
 
 @pytest.mark.real

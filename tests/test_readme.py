@@ -54,7 +54,8 @@ def test_commands_in_order(tmp_path: Path) -> None:
 
 def headings(report: str) -> list[str]:
     """The lines of a report that carry no figures: labels of the head, titles and heads of the tables."""
-    words = [re.sub(r"\s+", " ", line).strip() for line in report.splitlines()]
+    # A rule is as wide as the figures under it.
+    words = [re.sub(r"\s+", " ", re.sub("─+", "─", line)).strip() for line in report.splitlines()]
     labels = [w.split()[0] for w in words[:4]]
     return labels + [
         re.sub(r"\((s|ms|µs)\)", "(unit)", w) for w in words[4:] if w and not re.search(r"\d|─", w)

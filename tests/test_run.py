@@ -147,7 +147,8 @@ def test_run_json_says_what_ran_and_where(done: Run) -> None:
     assert (data["device"], data["backend"], data["recorder"]) == ("cpu", "gloo", "torch")
     assert data["recorder_why"] == "nsys records GPUs, and the run is on a CPU"
     shape = {"hidden": 64, "heads": 4, "ffn": 256, "seq": 32, "batch": 2, "layers": 2}
-    assert data["options"] == {**shape, "dtype": "float64", "forward_only": False, "seed": 0}
+    ways = {"sequence_parallel": False, "schedule": "serial", "chunks": None, "overlap_backward": True}
+    assert data["options"] == {**shape, **ways, "dtype": "float64", "forward_only": False, "seed": 0}
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", data["start_utc"])
     assert 0 < data["duration_s"] < 60
     assert {"overlapscope", "python", "torch", "nvtx", "nsys", "cuda", "nccl"} == set(data["versions"])

@@ -9,16 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from .config import BlockConfig, ConfigError
+from .link import Link
 
 if TYPE_CHECKING:
     import torch
 
-    from .parallel import Ranks
+    from .collectives import Ranks
 
-__all__ = ["WORKLOADS", "BlockConfig", "ConfigError", "Program", "Workload"]
+__all__ = ["WORKLOADS", "BlockConfig", "ConfigError", "Link", "Program", "Workload"]
 
 
 class Program(Protocol):
@@ -26,6 +27,9 @@ class Program(Protocol):
 
     def step(self) -> None:
         """Run one iteration. Nothing of it is pending on the host when it returns."""
+
+    def measure(self) -> dict[str, Any]:
+        """What is to be known beside the recording: entries of run.json. Called once, before the first step."""
 
 
 @dataclass(frozen=True, slots=True)

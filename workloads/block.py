@@ -5,11 +5,15 @@
     x ─┬─ norm ─ QKV (column, by heads) ─ attention ─ O (row) ─+─┬─ norm ─ up (column) ─ GELU ─ down (row) ─+
        └───────────────────────────────────────────────────────┘ └──────────────────────────────────────────┘
 
-Forward, two all-reduces (after O and after down); backward, two (before up and before QKV). Activations are
-(seq, batch, hidden): the sequence first, so that a slice of it is contiguous.
+Forward, two all-reduces (after O and after down); backward, two (before up and before QKV). With sequence
+parallelism norms and residuals are on each rank's s/t rows: two all-gathers and two reduce-scatters forward, four
+and two backward. Activations are (seq, batch, hidden): the sequence first, so that a slice of it is contiguous.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -17,9 +21,12 @@ from torch import Tensor, nn
 
 from overlapscope import markers
 
+from .activations import saved_bytes, variants
+from .collectives import Ranks, Wire
 from .config import BlockConfig
 from .marked import marked
-from .parallel import ColumnParallelLinear, Ranks, RowParallelLinear
+from .parallel import ColumnParallelLinear, Layout, RowParallelLinear
+from .schedules import schedule
 
 __all__ = ["Block", "BlockProgram", "Draw", "build"]
 
@@ -40,25 +47,27 @@ class Draw:
 class Block(nn.Module):
     """One block. Every parameter is drawn, biases and norms too, so that none can be wrong unseen."""
 
-    def __init__(self, config: BlockConfig, ranks: Ranks, draw: Draw) -> None:
+    def __init__(self, config: BlockConfig, layout: Layout, draw: Draw) -> None:
         super().__init__()
         h, f = config.hidden, config.ffn
-        self.heads, self.head_size = config.heads // ranks.size, h // config.heads
+        self.heads, self.head_size = config.heads // layout.ranks.size, h // config.heads
+        # Beside a part of the sequence these are whole on every rank, and their gradients are of that part.
+        self.role = "sharded" if layout.sequence_parallel else "replicated"
         self.attn_norm = _norm(h, draw)
-        self.qkv = ColumnParallelLinear(*_linear(h, 3 * h, draw), ranks, "attn.qkv", blocks=3)
-        self.o = RowParallelLinear(*_linear(h, h, draw), ranks, "attn.o")
+        self.qkv = ColumnParallelLinear(*_linear(h, 3 * h, draw), layout, "attn.qkv", blocks=3)
+        self.o = RowParallelLinear(*_linear(h, h, draw), layout, "attn.o")
         self.mlp_norm = _norm(h, draw)
-        self.up = ColumnParallelLinear(*_linear(h, f, draw), ranks, "mlp.up")
-        self.down = RowParallelLinear(*_linear(f, h, draw), ranks, "mlp.down")
+        self.up = ColumnParallelLinear(*_linear(h, f, draw), layout, "mlp.up")
+        self.down = RowParallelLinear(*_linear(f, h, draw), layout, "mlp.down")
 
     def forward(self, x: Tensor) -> Tensor:
-        """(seq, batch, hidden) to the same."""
-        qkv = self.qkv(marked("attn.norm", "replicated", self.attn_norm, x))
+        """(seq, batch, hidden), or this rank's rows of it, to the same."""
+        qkv = self.qkv(marked("attn.norm", self.role, self.attn_norm, x))
         y = self.o(marked("attn.core", "sharded", self.attention, qkv))
-        x = marked("attn.residual", "replicated", torch.add, x, y)
-        up = self.up(marked("mlp.norm", "replicated", self.mlp_norm, x))
+        x = marked("attn.residual", self.role, torch.add, x, y)
+        up = self.up(marked("mlp.norm", self.role, self.mlp_norm, x))
         y = self.down(marked("mlp.gelu", "sharded", F.gelu, up))
-        return marked("mlp.residual", "replicated", torch.add, x, y)
+        return marked("mlp.residual", self.role, torch.add, x, y)
 
     def attention(self, qkv: Tensor) -> Tensor:
         """Causal, over this rank's heads: (seq, batch, 3 · heads · size) to (seq, batch, heads · size)."""
@@ -74,13 +83,14 @@ class BlockProgram:
 
     def __init__(self, config: BlockConfig, ranks: Ranks, device: torch.device) -> None:
         draw = Draw(config.seed, getattr(torch, config.dtype), device)
-        self.forward_only = config.forward_only
+        self.config, self.forward_only = config, config.forward_only
         self.device = device
-        self.blocks = nn.ModuleList(Block(config, ranks, draw) for _ in range(config.layers))
+        self.layout = Layout(ranks, schedule(config), config.sequence_parallel, config.overlap_backward)
+        self.blocks = nn.ModuleList(Block(config, self.layout, draw) for _ in range(config.layers))
         shape = (config.seq, config.batch, config.hidden)
-        self.x = draw(*shape).requires_grad_(not config.forward_only)
+        self.x = self.layout.own(draw(*shape)).requires_grad_(not config.forward_only)
         # A gradient as a loss further up would send it. That of a plain sum is one expanded constant.
-        self.grad = draw(*shape)
+        self.grad = self.layout.own(draw(*shape))
 
     def forward(self) -> Tensor:
         """The blocks' output."""
@@ -98,8 +108,47 @@ class BlockProgram:
         if not self.forward_only:
             with markers.range("backward", "phase"):
                 torch.autograd.backward(y, self.grad)
+            self.finish_gradients()
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
+
+    def finish_gradients(self) -> None:
+        """With sequence parallelism, add up the gradients of what is whole on every rank: norms, row biases.
+
+        Each rank has those of its rows. One all-reduce for all of them, once a step, as Megatron-LM does.
+        """
+        if not self.layout.sequence_parallel or self.layout.ranks.size == 1:
+            return
+        with markers.range("gradients", "phase"):
+            grads = [p.grad for p in self.whole_parameters() if p.grad is not None]
+            flat = torch.cat([grad.flatten() for grad in grads])
+            summed = Wire(self.layout.ranks, "gradients").all_reduce(flat).wait()
+            for grad, part in zip(grads, torch.split(summed, [g.numel() for g in grads]), strict=True):
+                grad.copy_(part.view_as(grad))
+
+    def measure(self) -> dict[str, Any]:
+        """What a block keeps for its backward pass, with and without sequence parallelism. All ranks together."""
+        if self.forward_only:
+            return {}
+        ranks, rows = self.layout.ranks, []
+        for name, config in variants(self.config, ranks.size).items():
+            one = BlockProgram(config, replace(ranks, link=None), self.device)
+            rows.append(
+                {
+                    "layout": name,
+                    "measured_bytes": saved_bytes(one.blocks[0], one.x),
+                    "formula_bytes": config.saved(ranks.size),
+                }
+            )
+        return {"saved_activations": rows}
+
+    def whole_parameters(self) -> list[nn.Parameter]:
+        """Those that every rank holds whole."""
+        return [
+            p
+            for name, p in self.blocks.named_parameters()
+            if "_norm." in name or name.endswith(("o.bias", "down.bias"))
+        ]
 
 
 def build(config: BlockConfig, ranks: Ranks, device: torch.device) -> BlockProgram:

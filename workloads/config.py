@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import difflib
+from dataclasses import dataclass, replace
 from typing import Any
 
-__all__ = ["DTYPES", "BlockConfig", "ConfigError"]
+__all__ = ["DTYPES", "SCHEDULES", "BlockConfig", "ConfigError"]
 
 DTYPES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 """Element types by PyTorch's name, with their bytes."""
+
+SCHEDULES = ("serial", "pipelined", "ring", "symm_mem")
+"""See :mod:`workloads.schedules`."""
+
+CHUNKS = 4
+"""Of the pipelined schedule: 1 of 4 parts stays exposed; more make the GEMMs small and the latencies many."""
 
 
 class ConfigError(ValueError):
@@ -33,6 +40,14 @@ class BlockConfig:
         A key of :data:`DTYPES`.
     forward_only : bool
         Leave the backward pass out.
+    sequence_parallel : bool
+        Norms and residuals on this rank's part of the sequence.
+    schedule : str
+        One of :data:`SCHEDULES`.
+    chunks : int or None
+        Of the pipelined schedule.
+    overlap_backward : bool
+        A column layer's collectives run under the GEMMs of its backward pass.
     seed : int
         Weights, input and upstream gradient follow from it, the same for every number of ranks.
     """
@@ -45,6 +60,10 @@ class BlockConfig:
     layers: int = 1
     dtype: str = "float32"
     forward_only: bool = False
+    sequence_parallel: bool = False
+    schedule: str = "serial"
+    chunks: int | None = None
+    overlap_backward: bool = True
     seed: int = 0
 
     @classmethod
@@ -59,10 +78,12 @@ class BlockConfig:
             usual = {"hidden": 4096, "heads": 32, "seq": 2048, "batch": 1, "dtype": "bfloat16"}
         options = usual | {name: value for name, value in given.items() if value is not None}
         options.setdefault("ffn", 4 * options["hidden"])
+        if options.get("schedule") == "pipelined":
+            options.setdefault("chunks", CHUNKS)
         return cls(**options)
 
-    def check(self, tp: int) -> None:
-        """Raise :class:`ConfigError` unless `tp` ranks can hold equal parts of this block."""
+    def check(self, tp: int, device: str = "cpu") -> None:
+        """Raise :class:`ConfigError` unless `tp` ranks can hold equal parts of this block, and run it so."""
         for name in ("hidden", "heads", "ffn", "seq", "batch", "layers"):
             if getattr(self, name) < 1:
                 raise ConfigError(name, f"is {getattr(self, name)}", "give 1 or more")
@@ -78,9 +99,58 @@ class BlockConfig:
                     "tp", f"{tp} ranks do not divide {name} {width}", f"give a divisor of {width}"
                 )
 
-    def operators(self) -> int:
-        """About how many operators a profiler sees in one iteration (counted: 200 forward, 550 in all)."""
-        return self.layers * (200 if self.forward_only else 550)
+        self._check_schedule(tp, device)
+
+    def _check_schedule(self, tp: int, device: str) -> None:
+        if self.schedule not in SCHEDULES:
+            near = difflib.get_close_matches(self.schedule, SCHEDULES, n=1)
+            remedy = f"did you mean {near[0]}?" if near else f"choose from {', '.join(SCHEDULES)}"
+            raise ConfigError("schedule", f"{self.schedule!r} is not known", remedy)
+        if self.sequence_parallel and self.seq % tp:
+            below, above = self.seq // tp * tp, -(-self.seq // tp) * tp
+            nearest = f"{below} or {above}" if below else f"{above}"
+            raise ConfigError("seq", f"{tp} ranks do not divide {self.seq} tokens", f"give {nearest}")
+        if self.schedule in ("ring", "symm_mem") and not self.sequence_parallel:
+            what = f"{self.schedule} passes parts of the sequence, which each rank has whole"
+            raise ConfigError("schedule", what, "add --sequence-parallel, or give pipelined")
+        if self.schedule == "symm_mem" and device != "cuda":
+            raise ConfigError("schedule", "symm_mem needs CUDA and access between the GPUs", "give ring")
+        if self.schedule != "pipelined":
+            if self.chunks is not None:
+                remedy = "add --schedule pipelined, or leave it out"
+                raise ConfigError("chunks", f"{self.schedule} has none", remedy)
+            return
+        rows = self.seq // tp if self.sequence_parallel else self.seq
+        if self.chunks is None or self.chunks < 1:
+            raise ConfigError("chunks", f"is {self.chunks}", "give 1 or more")
+        if self.chunks > rows:
+            whose = "a rank's part of the sequence" if self.sequence_parallel else "the sequence"
+            raise ConfigError("chunks", f"{self.chunks} of {rows} tokens, {whose}", f"give at most {rows}")
+
+    def operators(self, tp: int) -> int:
+        """About how many operators a profiler sees in one iteration on one of `tp` ranks.
+
+        Counted: 200 forward, 550 in all; of a chunk 26, or 130 with its gather and scatter; 200 for the gathers
+        and scatters or, in a ring, for each of its steps.
+        """
+        a_block = 200 if self.forward_only else 550
+        if self.sequence_parallel:
+            a_block += 200 * (tp - 1 if self.schedule == "ring" else 1)
+        if self.chunks is not None:
+            a_block += self.chunks * (130 if self.sequence_parallel else 26)
+        return self.layers * a_block
+
+    def saved(self, tp: int) -> int:
+        """Bytes that one block on one of `tp` ranks keeps for its backward pass, by the formula.
+
+        Both norms' inputs and outputs (4 h a token), whole or, with sequence parallelism, of the rank's rows;
+        queries, keys, values and attention's output (4 h / tp); GELU's input and output (2 f / tp). This is
+        Korthikanti et al. 2022, s b h (10 + 24/t) and s b h 34/t at 16 bit, without what this block has not:
+        dropout masks and attention scores. What norms and attention keep of each row, a few numbers, is left out.
+        """
+        h, f = self.hidden, self.ffn
+        norms = 4 * h // tp if self.sequence_parallel else 4 * h
+        return DTYPES[self.dtype] * self.seq * self.batch * (norms + (4 * h + 2 * f) // tp)
 
     def memory(self, tp: int, device: str) -> int:
         """Bytes one of `tp` ranks allocates at its peak, without the process itself.
@@ -92,9 +162,7 @@ class BlockConfig:
         h, f, tokens = self.hidden, self.ffn, self.seq * self.batch
         weights = self.layers * size * ((4 * h * h + 2 * h * f + 3 * h + f) // tp + 6 * h)
         drawn = 4 * h * max(3 * h, f)
-        # Saved by a block: both norms' inputs and outputs (4 h), q, k, v and attention's output (4 h / tp),
-        # GELU's input and output (2 f / tp).
-        saved = size * tokens * (4 * h + (4 * h + 2 * f) // tp)
+        saved = replace(self, sequence_parallel=False).saved(tp)
         # Attention without a fused kernel keeps the scores, their softmax and their gradient.
         fused = device == "cpu" or self.dtype in ("bfloat16", "float16", "float32")
         scores = 0 if fused else 3 * size * self.batch * (self.heads // tp) * self.seq**2

@@ -1,19 +1,21 @@
-"""Linear layers split over ranks, Megatron-LM's way, and the pair of functions they rest on.
+"""Linear layers split over ranks, Megatron-LM's way.
 
-Each function is its partner's transpose, so what one does forward the other does backward:
+A column layer holds some rows of the weight (columns of its transpose); a row layer holds some columns. Column,
+anything elementwise (or a head at a time), row: between the two nothing is sent. What is sent around them:
 
-=================  ==============  ===============
-function           forward         backward
-=================  ==============  ===============
-:func:`copy`       identity        all-reduce
-:func:`reduce`     all-reduce      identity
-=================  ==============  ===============
+=====================  =======================================  ================================================
+layout                 column layer                             row layer
+=====================  =======================================  ================================================
+tensor parallel        forward -; backward all-reduce           forward all-reduce; backward -
+and sequence parallel  forward all-gather; backward             forward reduce-scatter; backward all-gather
+                       all-gather, reduce-scatter
+=====================  =======================================  ================================================
 
-A column layer holds some rows of the weight (columns of its transpose) and has a copy before it; a row layer
-holds some columns and has a reduce after it. Column, anything elementwise (or a head at a time), row: between
-the two nothing is sent.
+With sequence parallelism the input of a column layer and the output of a row layer are this rank's s/t rows. A
+column layer keeps those for its backward pass, not the gathered ones, and gathers them again.
 
-Layers are cut from the full weight, so the same weight gives the same function for every number of ranks.
+How GEMM and collective share the time is a :mod:`schedule <workloads.schedules>`'s matter. Layers are cut from the
+full weight, so the same weight gives the same function for every number of ranks, layout and schedule.
 """
 
 from __future__ import annotations
@@ -23,34 +25,50 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.distributed as dist
-import torch.nn.functional as F  # noqa: N812 (the name everybody knows it by)
 from torch import Tensor, nn
 
-from overlapscope import markers
-
+from .collectives import Ranks, Wire
 from .marked import marked
+from .schedules import Serial, multiply, outer, shares
 
-__all__ = ["ColumnParallelLinear", "Ranks", "RowParallelLinear", "copy", "reduce"]
+__all__ = ["ColumnParallelLinear", "Layout", "Ranks", "RowParallelLinear", "copy", "reduce"]
 
 
 @dataclass(frozen=True, slots=True)
-class Ranks:
-    """The ranks a layer is split over, and which of them this one is. Of one rank nothing is sent."""
+class Layout:
+    """How layers are split and when they communicate.
 
-    rank: int = 0
-    size: int = 1
-    group: dist.ProcessGroup | None = None  # None: the default group
+    Attributes
+    ----------
+    ranks : Ranks
+    schedule : Serial
+        Or one of those derived from it.
+    sequence_parallel : bool
+        Between row and column layers each rank has its part of the sequence only.
+    overlap_backward : bool
+        A column layer's collectives run under the GEMMs of its backward pass.
+    """
+
+    ranks: Ranks
+    schedule: Serial
+    sequence_parallel: bool = False
+    overlap_backward: bool = True
+
+    def own(self, x: Tensor) -> Tensor:
+        """This rank's part of a full (seq, ...) tensor: with sequence parallelism a copy of its rows."""
+        if not self.sequence_parallel:
+            return x
+        return shares(x, self.ranks.size)[self.ranks.rank].clone()
 
 
 def copy(x: Tensor, ranks: Ranks, name: str = "copy") -> Tensor:
     """`x` itself; backward, the sum of its gradient over the ranks. `name` is the collective's range."""
-    return _copy(x, ranks, name)
+    return _copy(x, Wire(ranks, name))
 
 
 def reduce(x: Tensor, ranks: Ranks, name: str = "reduce") -> Tensor:
     """The sum of `x` over the ranks, in place; backward, the gradient itself."""
-    return _reduce(x, ranks, name)
+    return _reduce(x, Wire(ranks, name))
 
 
 class ColumnParallelLinear(nn.Module):
@@ -60,7 +78,7 @@ class ColumnParallelLinear(nn.Module):
     ----------
     weight, bias : Tensor, shapes (outputs, inputs) and (outputs,)
         The full layer.
-    ranks : Ranks
+    layout : Layout
     name : str
         Name of its range; the range of its backward is ``<name>.grad``.
     blocks : int
@@ -68,23 +86,23 @@ class ColumnParallelLinear(nn.Module):
         that a rank gets all three of its heads.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor, ranks: Ranks, name: str, *, blocks: int = 1) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor, layout: Layout, name: str, *, blocks: int = 1) -> None:
         super().__init__()
-        self.ranks, self.name, self.blocks = ranks, name, blocks
+        self.layout, self.name, self.blocks = layout, name, blocks
         self.weight = nn.Parameter(self.shard(weight))
         self.bias = nn.Parameter(self.shard(bias))
 
     def shard(self, full: Tensor) -> Tensor:
         """This rank's part of a full weight, bias or gradient: a copy, so that the full one can go."""
-        split = full.reshape(self.blocks, self.ranks.size, -1, *full.shape[1:])
-        return split[:, self.ranks.rank].reshape(-1, *full.shape[1:]).clone()
+        split = full.reshape(self.blocks, self.layout.ranks.size, -1, *full.shape[1:])
+        return split[:, self.layout.ranks.rank].reshape(-1, *full.shape[1:]).clone()
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., inputs) to (..., outputs / ranks)."""
+        """(seq, batch, inputs), or this rank's rows of it, to (seq, batch, outputs / ranks)."""
         return marked(self.name, "sharded", self._linear, x)
 
     def _linear(self, x: Tensor) -> Tensor:
-        return _column_linear(x, self.weight, self.bias, self.ranks, f"{self.name}.grad")
+        return _column_linear(x, self.weight, self.bias, self.layout, self.name)
 
 
 class RowParallelLinear(nn.Module):
@@ -94,41 +112,98 @@ class RowParallelLinear(nn.Module):
     ----------
     weight, bias : Tensor, shapes (outputs, inputs) and (outputs,)
         The full layer. Every rank keeps the bias; it is added once, to the sum.
-    ranks : Ranks
+    layout : Layout
     name : str
         Name of its range; the range of its backward is ``<name>.grad``.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor, ranks: Ranks, name: str) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor, layout: Layout, name: str) -> None:
         super().__init__()
-        self.ranks, self.name = ranks, name
+        self.layout, self.name = layout, name
         self.weight = nn.Parameter(self.shard(weight))
         self.bias = nn.Parameter(bias.clone())
 
     def shard(self, full: Tensor) -> Tensor:
         """This rank's part of a full weight or gradient: a copy, so that the full one can go."""
-        return full.reshape(len(full), self.ranks.size, -1)[:, self.ranks.rank].clone()
+        return full.reshape(len(full), self.layout.ranks.size, -1)[:, self.layout.ranks.rank].clone()
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., inputs / ranks) to (..., outputs)."""
+        """(seq, batch, inputs / ranks) to (seq, batch, outputs), or this rank's rows of it."""
         return marked(self.name, "sharded", self._linear, x)
 
     def _linear(self, x: Tensor) -> Tensor:
-        return reduce(F.linear(x, self.weight), self.ranks, self.name) + self.bias
+        return _row_linear(x, self.weight, self.layout, self.name) + self.bias
+
+
+class _ColumnLinear(torch.autograd.Function):
+    """The product and, in the backward pass, its two; in one, because their collectives interleave with them."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, layout: Layout, name: str) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.layout, ctx.name = layout, name
+        if layout.sequence_parallel:
+            return layout.schedule.gather_matmul(x, weight.t(), bias, Wire(layout.ranks, name))
+        return multiply(x, weight.t(), bias)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight = ctx.saved_tensors
+        layout, grad = ctx.layout, grads[0]
+        wire = Wire(layout.ranks, f"{ctx.name}.grad")
+        overlap = layout.overlap_backward
+        if layout.sequence_parallel:
+            x_grad, weight_grad = layout.schedule.column_backward(grad, x, weight, wire, overlap=overlap)
+        else:
+            # The input gradient is whole, and can travel, before the weight gradient is begun.
+            travelling = wire.all_reduce(multiply(grad, weight))
+            if not overlap:
+                travelling.wait()
+            weight_grad = outer(grad, x)
+            x_grad = travelling.wait()
+        return x_grad, weight_grad, grad.flatten(0, -2).sum(0), None, None
+
+
+_column_linear: Callable[..., Tensor] = _ColumnLinear.apply
+
+
+class _RowLinear(torch.autograd.Function):
+    """The product and its sum over the ranks."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, layout: Layout, name: str) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.layout, ctx.name = layout, name
+        wire = Wire(layout.ranks, name)
+        if layout.sequence_parallel:
+            return layout.schedule.matmul_scatter(x, weight.t(), wire)
+        return layout.schedule.matmul_reduce(x, weight.t(), wire)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight = ctx.saved_tensors
+        layout, grad = ctx.layout, grads[0]
+        if not layout.sequence_parallel:
+            return multiply(grad, weight), outer(grad, x), None, None
+        schedule = layout.schedule if layout.overlap_backward else Serial()
+        wire = Wire(layout.ranks, f"{ctx.name}.grad")
+        return *schedule.row_backward(grad, x, weight, wire), None, None
+
+
+_row_linear: Callable[..., Tensor] = _RowLinear.apply
 
 
 class _Copy(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, ranks: Ranks, name: str) -> Tensor:
-        ctx.ranks, ctx.name = ranks, name
+    def forward(ctx: Any, x: Tensor, wire: Wire) -> Tensor:
+        ctx.wire = wire
         return x.view_as(x)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         # Autograd may hand the same gradient to others, so the sum is made in a copy.
         grad = grads[0].clone(memory_format=torch.contiguous_format)
-        _all_reduce(grad, ctx.ranks, ctx.name)
-        return grad, None, None
+        return ctx.wire.all_reduce(grad).wait(), None
 
 
 _copy: Callable[..., Tensor] = _Copy.apply
@@ -136,50 +211,13 @@ _copy: Callable[..., Tensor] = _Copy.apply
 
 class _Reduce(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, ranks: Ranks, name: str) -> Tensor:
+    def forward(ctx: Any, x: Tensor, wire: Wire) -> Tensor:
         ctx.mark_dirty(x)
-        _all_reduce(x, ranks, name)
-        return x
+        return wire.all_reduce(x).wait()
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        return grads[0], None, None
+        return grads[0], None
 
 
 _reduce: Callable[..., Tensor] = _Reduce.apply
-
-
-class _ColumnLinear(torch.autograd.Function):
-    """A linear layer with the copy before it, in one, because their backwards interleave.
-
-    The input gradient is whole, and can be sent, before the weight gradient is begun: here it is sent at
-    once and waited for; what would hide the collective under the weight gradient's GEMM waits after it.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, ranks: Ranks, name: str) -> Tensor:
-        ctx.save_for_backward(x, weight)
-        ctx.ranks, ctx.name = ranks, name
-        return F.linear(x, weight, bias)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight = ctx.saved_tensors
-        grad = grads[0].reshape(-1, len(weight))
-        grad_x = None
-        if ctx.needs_input_grad[0]:
-            grad_x = grad.mm(weight).view(x.shape)
-            _all_reduce(grad_x, ctx.ranks, ctx.name)
-        grad_weight = grad.t().mm(x.reshape(-1, weight.shape[1]))
-        return grad_x, grad_weight, grad.sum(0), None, None
-
-
-_column_linear: Callable[..., Tensor] = _ColumnLinear.apply
-
-
-def _all_reduce(x: Tensor, ranks: Ranks, name: str) -> None:
-    """Sum `x` over the ranks, in place; the range ``<name>.all_reduce`` spans call and wait."""
-    if ranks.size == 1:
-        return
-    with markers.range(f"{name}.all_reduce", "comm", bytes=x.numel() * x.element_size()):
-        dist.all_reduce(x, group=ranks.group)

@@ -8,8 +8,10 @@ event           written by   fields beside `time` and, where there is one, `rank
 ``launcher``    launcher     pid
 ``imported``    launcher     start ("fork" or "exec"), why, versions
 ``started``     launcher     pid
+``measured``    rank 0       what the program measured before its first iteration, for run.json
 ``ready``       rank         gpu: what is allocated, the group is joined
 ``done``        rank         name: the iteration that was finished, ``step 3``
+``paced``       rank         made: exchanges on a paced link; late: those that took longer than the link's time
 ``recorded``    rank         file: name of the rank's profile
 ``finished``    rank         nothing more will come from it
 ``error``       rank         what, traceback, connection (a peer went away)

@@ -279,7 +279,7 @@ def _with_origin(trace: Trace, ranks: _Ranks) -> Trace:
     cut = iteration & ~pd.Series([key in done for key in names], index=trace.ranges.index, dtype=bool)
     dropped = [Dropped(int(cut.sum()), "steps", "they were cut short")] if cut.any() else []
     why = None if error is None else without_paths(f"{error.about or ''} {error.what}".strip())
-    warnings = [] if why is None else [unfinished(why)]
+    warnings = ([] if why is None else [unfinished(why)]) + _late(ranks.events)
     return replace(
         trace,
         ranges=trace.ranges[~cut].reset_index(drop=True),
@@ -291,6 +291,17 @@ def _with_origin(trace: Trace, ranks: _Ranks) -> Trace:
             dropped=(*dropped, *told.dropped),
         ),
     )
+
+
+def _late(events: list[Event]) -> list[str]:
+    """Whether the paced link was faster than what carries it."""
+    made, late = (sum(e.fields[key] for e in events if e.kind == "paced") for key in ("made", "late"))
+    if not late:
+        return []
+    return [
+        f"{late} of {made} exchanges took longer than the paced link would have: choose a slower one, "
+        "or a larger shape, to see the link and not this machine"
+    ]
 
 
 def _export(folder: RunDir, nsys: Nsys, *, tolerant: bool) -> bool:

@@ -45,7 +45,7 @@ class Manifest:
             "recorder": plan.recorder,
             "recorder_why": plan.recorder_why,
             "threads_per_rank": plan.threads,
-            "link": None,
+            "link": plan.link,
             "start_utc": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "duration_s": None,
             "versions": {
@@ -77,6 +77,8 @@ class Manifest:
         self.data["ranks"] = statuses(events, plan.tp)
         self.data["phases_s"] = _phases(events)
         for event in events:
+            if event.kind == "measured":
+                self.data |= event.fields
             if event.kind == "imported":
                 self.data["versions"] |= event.fields["versions"]
                 self.data["ranks_start_by"] = event.fields["start"]

@@ -6,7 +6,7 @@ import difflib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +44,7 @@ class Request:
     warmup: int = 1
     device: str = "auto"
     recorder: str = "auto"
+    link: str | None = None  # the link to pretend, as :class:`workloads.Link` reads it
     output: Path | None = None
     force: bool = False
     keep_json: bool = False
@@ -64,6 +65,7 @@ class Plan:
     recorder_why: str
     threads: int
     timeout: float
+    link: str | None = None  # in full: a speed and a latency
 
     @property
     def backend(self) -> str:
@@ -73,13 +75,17 @@ class Plan:
     @property
     def command(self) -> str:
         """The command that does the same again."""
+        usual = {field.name: field.default for field in fields(workload(self.workload).config)}
         words = ["overlapscope run", f"--workload {self.workload}", f"--tp {self.tp}"]
         for name, value in {**self.options, "steps": self.steps, "warmup": self.warmup}.items():
             option = name.replace("_", "-")
             if isinstance(value, bool):
-                words += [f"--{option}"] * value
-            else:
+                if value is not usual.get(name, False):
+                    words.append(f"--{option}" if value else f"--no-{option}")
+            elif value is not None:
                 words.append(f"--{option} {value}")
+        if self.link is not None:
+            words.append(f"--link '{self.link}'")
         return " ".join([*words, f"--device {self.device}", f"--recorder {self.recorder}"])
 
     def save(self, path: Path) -> None:
@@ -121,11 +127,12 @@ def make(request: Request, machine: Machine, nsys: Nsys | None) -> Plan:
     device = _device(request, machine)
     config = entry.config.of(device, **request.options)
     try:
-        config.check(request.tp)
+        config.check(request.tp, device)
+        link = _link(request.link, device)
     except own.workloads().ConfigError as error:
         raise OptionError(error.what, error.remedy, f"--{error.option.replace('_', '-')}") from None
     recorder, why = _recorder(request.recorder, device, nsys)
-    operators = config.operators() * (request.steps + request.warmup) if recorder == "torch" else 0
+    operators = config.operators(request.tp) * (request.steps + request.warmup) if recorder == "torch" else 0
     _check_memory(request.tp, config.memory(request.tp, device), operators, device, machine)
     return Plan(
         workload=request.workload,
@@ -138,6 +145,7 @@ def make(request: Request, machine: Machine, nsys: Nsys | None) -> Plan:
         recorder_why=why,
         threads=_threads(request.tp, machine, os.environ.get("OMP_NUM_THREADS", "")),
         timeout=request.timeout,
+        link=link,
     )
 
 
@@ -166,6 +174,16 @@ def _device(request: Request, machine: Machine) -> str:
             "--tp",
         )
     return "cuda"
+
+
+def _link(asked: str | None, device: str) -> str | None:
+    if asked is None:
+        return None
+    link = own.workloads().Link.parse(asked)
+    if device == "cuda":
+        what = "paces the exchanges of processes on a CPU, and the run is on GPUs, over their own link"
+        raise OptionError(what, "give --device cpu, or leave it out", "--link")
+    return str(link)
 
 
 def _threads(tp: int, machine: Machine, asked: str) -> int:

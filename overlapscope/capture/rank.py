@@ -113,10 +113,15 @@ def _run(plan: Plan, rank: int, store: Path, events: EventWriter, recorder: Reco
     device = _device(plan, rank)
     _join(plan, rank, store, device)
     program = _build(plan, rank, device)
+    measured = program.measure()
+    if rank == 0:
+        events.write("measured", rank, **measured)
     events.write("ready", rank)
     _together(plan)
     recorder.start()
     markers.rank(rank, plan.tp)
+    if plan.link is not None:
+        markers.link(plan.link)
     iterations = [markers.warmup(i) for i in range(plan.warmup)] + [
         markers.step(i) for i in range(plan.steps)
     ]
@@ -126,6 +131,9 @@ def _run(plan: Plan, rank: int, store: Path, events: EventWriter, recorder: Reco
         with iteration:
             program.step()
         events.write("done", rank, name=iteration.name)
+    if plan.link is not None:
+        exchange = own.part("exchange").exchange
+        events.write("paced", rank, made=exchange.made, late=exchange.late)
 
 
 def _join(plan: Plan, rank: int, store: Path, device: Any) -> None:
@@ -142,7 +150,8 @@ def _join(plan: Plan, rank: int, store: Path, device: Any) -> None:
 
 def _build(plan: Plan, rank: int, device: Any) -> Program:
     entry = workload(plan.workload)
-    ranks = own.part("parallel").Ranks(rank, plan.tp)
+    link = None if plan.link is None else own.workloads().Link.parse(plan.link)
+    ranks = own.part("collectives").Ranks(rank, plan.tp, link=link)
     return entry.build(entry.config(**plan.options), ranks, device)
 
 
@@ -154,6 +163,11 @@ def _device(plan: Plan, rank: int) -> Any:
         return torch.device("cpu")
     if not torch.cuda.is_available():
         raise _RefusedError("this PyTorch cannot use the GPU", "give --device cpu")
+    if plan.options.get("schedule") == "symm_mem":
+        others = [other for other in range(plan.tp) if other != rank]
+        if not all(torch.cuda.can_device_access_peer(rank, other) for other in others):
+            what = "--schedule symm_mem needs GPUs that can access one another's memory, and this one cannot"
+            raise _RefusedError(what, "give --schedule ring")
     torch.cuda.set_device(rank)
     free, _ = torch.cuda.mem_get_info(rank)
     need = workload(plan.workload).config(**plan.options).memory(plan.tp, "cuda")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
@@ -20,12 +22,12 @@ Count = Optional[int]  # noqa: UP045
 
 def request(
     workload: Annotated[str, typer.Option(metavar="NAME", help="What to run: block.")] = "block",
-    tp: Annotated[int, typer.Option(metavar="N", help="Ranks to split every layer over.")] = 1,
-    hidden: Annotated[Count, typer.Option(metavar="N", help="Width of the layer.")] = None,
-    heads: Annotated[Count, typer.Option(metavar="N", help="Attention heads.")] = None,
+    tp: Annotated[int, typer.Option(metavar="N", help="Ranks to split every layer over.")] = 2,
+    hidden: Annotated[Count, typer.Option(metavar="N", help="Width of the layer. Default: 512 (GPU: 4096).")] = None,
+    heads: Annotated[Count, typer.Option(metavar="N", help="Attention heads. Default: 8 (GPU: 32).")] = None,
     ffn: Annotated[Count, typer.Option(metavar="N", help="Width of the MLP. Default: 4 × hidden.")] = None,
-    seq: Annotated[Count, typer.Option(metavar="N", help="Tokens in a sequence.")] = None,
-    batch: Annotated[Count, typer.Option(metavar="N", help="Sequences.")] = None,
+    seq: Annotated[Count, typer.Option(metavar="N", help="Tokens in a sequence. Default: 256 (GPU: 2048).")] = None,
+    batch: Annotated[Count, typer.Option(metavar="N", help="Sequences at once. Default: 2 (GPU: 1).")] = None,
     layers: Annotated[Count, typer.Option(metavar="N", help="Blocks, one after another. Default: 1.")] = None,
     dtype: Annotated[
         Optional[str],  # noqa: UP045
@@ -34,14 +36,39 @@ def request(
     forward_only: Annotated[
         bool, typer.Option("--forward-only", help="Leave the backward pass out.")
     ] = False,
-    seed: Annotated[int, typer.Option(metavar="N", help="Of weights, input and gradient.")] = 0,
-    steps: Annotated[int, typer.Option(metavar="N", help="Iterations to measure.")] = 3,
-    warmup: Annotated[int, typer.Option(metavar="N", help="Iterations before those.")] = 1,
+    sequence_parallel: Annotated[
+        bool,
+        typer.Option(
+            "--sequence-parallel",
+            help="Norms and residuals on each rank's part of the sequence: all-gathers and reduce-scatters.",
+        ),
+    ] = False,
+    schedule: Annotated[
+        str, typer.Option(metavar="NAME", help="serial, pipelined, ring or symm_mem: see the README.")
+    ] = "serial",
+    chunks: Annotated[Count, typer.Option(metavar="N", help="Of --schedule pipelined. Default: 4.")] = None,
+    overlap_backward: Annotated[
+        bool,
+        typer.Option(
+            "--overlap-backward/--no-overlap-backward",
+            help="Run a column layer's collectives under the GEMMs of its backward pass.",
+        ),
+    ] = True,
+    seed: Annotated[int, typer.Option(metavar="N", help="Seed of weights, input and upstream gradient.")] = 0,
+    steps: Annotated[int, typer.Option(metavar="N", help="Steps to measure.")] = 3,
+    warmup: Annotated[int, typer.Option(metavar="N", help="Warm-up steps before those.")] = 1,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     recorder: Annotated[
         str,
         typer.Option(help="auto, torch (torch.profiler) or nsys. auto: nsys with a GPU and nsys on PATH."),
     ] = "auto",
+    link: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            metavar="SPEC",
+            help="Pretend a link between processes on a CPU: nvlink4, or a speed and a latency, 50GB/s,5us.",
+        ),
+    ] = None,
     output: Annotated[
         Optional[Path],  # noqa: UP045
         typer.Option("--output", "-o", metavar="DIR", help="Default: runs/<workload>-tp<N>-<UTC time>."),
@@ -67,12 +94,17 @@ def request(
             "layers": layers,
             "dtype": dtype,
             "forward_only": forward_only,
+            "sequence_parallel": sequence_parallel,
+            "schedule": schedule,
+            "chunks": chunks,
+            "overlap_backward": overlap_backward,
             "seed": seed,
         },
         steps=steps,
         warmup=warmup,
         device=device,
         recorder=recorder,
+        link=link,
         output=output,
         force=force,
         keep_json=keep_json,
@@ -95,3 +127,20 @@ def run(**options: Any) -> None:
     from .report import show
 
     show(folder.path)
+    sys.stdout.write(_saved(json.loads(folder.manifest.read_text())))
+
+
+def _saved(manifest: dict[str, Any]) -> str:
+    """What autograd keeps, with and without sequence parallelism; nothing where it was not measured."""
+    rows = manifest.get("saved_activations", [])
+    if not rows:
+        return ""
+    lines = [
+        "",
+        "Kept for the backward pass, one block on one rank (bytes)",
+        "",
+        " layout         measured         formula",
+    ]
+    lines.append(" " + "─" * 39)
+    lines += [f" {r['layout']:<8}{r['measured_bytes']:>15,}{r['formula_bytes']:>16,}" for r in rows]
+    return "\n".join(lines) + "\n"

@@ -44,6 +44,7 @@ def read(path: Path, classifier: Classifier) -> RawTrace:
         trace.overhead = {unit.process: union(*spans(overhead))} if overhead else {}
     except TimeError as error:
         raise InputError(f"not a profiler trace ({error})", "record it again", path) from error
+    trace.link = next((n.removeprefix("link ") for n, role in file.roles.items() if role == "link"), None)
     trace.world_size = optional(file.distributed.get("world_size"))
     trace.ranks_from = "recorded by PyTorch (distributedInfo)" if unit.rank is not None else None
     trace.dropped += events.dropped.values()
