@@ -6,6 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# A deadline would be a timed assertion: on a busy machine it fails without a defect.
+settings.register_profile("without deadlines", deadline=None)
+settings.load_profile("without deadlines")
 
 sys.path.insert(0, str(Path(__file__).parent))
 

@@ -53,13 +53,12 @@ def test_commands_in_order(tmp_path: Path) -> None:
 
 
 def headings(report: str) -> list[str]:
-    """The lines of a report that carry no figures: labels of the head, titles and heads of the tables."""
-    # A rule is as wide as the figures under it.
-    words = [re.sub(r"\s+", " ", re.sub("─+", "─", line)).strip() for line in report.splitlines()]
-    labels = [w.split()[0] for w in words[:4]]
-    return labels + [
-        re.sub(r"\((s|ms|µs)\)", "(unit)", w) for w in words[4:] if w and not re.search(r"\d|─", w)
-    ]
+    """What a report says apart from figures: the labels of its head, titles, heads of tables, sentences."""
+    head, body = report.split("\n\n", 1)
+    labels = [line[:11].strip() for line in head.splitlines() if not line.startswith(" ")]
+    words = [re.sub(r"\s+", " ", line).strip() for line in body.splitlines()]
+    # Rules are as long as the figures are wide, units as large as these.
+    return labels + [re.sub(r"\((s|ms|µs)\b", "(unit", w) for w in words if w and not re.search(r"\d|─", w)]
 
 
 @pytest.mark.real
