@@ -39,6 +39,7 @@ def assert_same(a: osc.Trace, b: osc.Trace) -> None:
     assert a.provenance.origin_ns == b.provenance.origin_ns
     assert a.provenance.world_size == b.provenance.world_size
     assert a.provenance.ranks_from == b.provenance.ranks_from
+    assert a.provenance.clock == b.provenance.clock
     for window in ("whole", None):
         x, y = osc.overlap(a, window), osc.overlap(b, window)
         pd.testing.assert_frame_equal(x.ranks, y.ranks)

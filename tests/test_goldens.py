@@ -27,11 +27,11 @@ trace       2 files, cpu-block-tp2/rank0.json.gz to rank1.json.gz (PyTorch
 recorded by PyTorch profiler
 ranks       2 ranks on CPU, recorded by PyTorch (distributedInfo)
 clocks      by each file's recorded wall clock
-window      2 steps (step 0 to step 1) of 7.987 ms, 28.239 to 46.661 ms; 1
-            warm-up step left out; 74 ops lie outside
+window      2 steps (step 0 to step 1), 15.975 ms together, 28.239 to 46.661 ms;
+            1 warm-up step left out; 74 ops lie outside
 
 0.0 % of the communication is hidden under compute.
-Exposed: 2.748 ms of communication per step, 34.4 % of it.
+Exposed: 2.748 ms of communication per step, 34.4 % of the step.
 There is compute to hide 638.908 µs of it: that could gain at most 8.0 %
 (1.09x).
 
@@ -46,7 +46,8 @@ Where the time went (ms, 2 steps together)
  mean    15.975      1.278      5.496      0.029   9.173   5.496   0.0 %
  share  100.0 %      8.0 %     34.4 %      0.2 %  57.4 %  34.4 %
 
-Of the compute 40.2 % is GEMM, 14.3 % attention; under GEMMs hides 0.0 %.
+Of the compute 40.2 % is GEMM, 14.3 % attention; GEMMs hide 0.0 % of the
+communication.
 
 Communication (ms, 2 steps together, mean of 2 ranks)
 

@@ -42,11 +42,11 @@ TEXT = """\
 trace       trace.sqlite (nsys schema 3.25.0)
 recorded by Nsight Systems 2026.2.1.210
 ranks       2 ranks on NVIDIA H100 80GB HBM3, recorded by the program's marker
-window      2 steps (step 0 to step 1) of 8.000 ms, 11.000 to 29.000 ms; 1
-            warm-up step left out; 8 ops lie outside
+window      2 steps (step 0 to step 1), 16.000 ms together, 11.000 to 29.000 ms;
+            1 warm-up step left out; 8 ops lie outside
 
 20.0 % of the communication is hidden under compute.
-Exposed: 2.000 ms of communication per step, 25.0 % of it.
+Exposed: 2.000 ms of communication per step, 25.0 % of the step.
 Hiding all of it could gain at most 25.0 % (1.33x).
 
 Where the time went (ms, 2 steps together)
@@ -60,7 +60,7 @@ Where the time went (ms, 2 steps together)
  mean    16.000      8.001      4.000      1.999   2.000   5.000  20.0 %
  share  100.0 %     50.0 %     25.0 %     12.5 %  12.5 %  31.2 %
 
-Of the compute >99.9 % is GEMM; under GEMMs hides 20.0 %.
+Of the compute >99.9 % is GEMM; GEMMs hide 20.0 % of the communication.
 
 Communication (ms, 2 steps together, mean of 2 ranks)
 
@@ -68,7 +68,7 @@ Communication (ms, 2 steps together, mean of 2 ranks)
  ───────────────────────────────────────────────────────────────────
  all_reduce      2    n/a       5.000         5.000    4.000  20.0 %
 
-Names that no rule knows, counted as compute (<0.1 % of all kernel time)
+Names that no rule knows, counted as compute (<0.1 % of all op time)
 
  name                                            count  sum (µs)
  ───────────────────────────────────────────────────────────────
@@ -228,7 +228,7 @@ def test_headline_knows_when_compute_is_too_short(tmp_path: Path) -> None:
     lines = text.headline(document.build(osc.load(nsys.write(t, tmp_path / "t.sqlite"))))
     assert lines == [
         "0.0 % of the communication is hidden under compute.",
-        "Exposed: 100 ns of communication per window, 90.9 % of it.",
+        "Exposed: 100 ns of communication per window, 90.9 % of the window.",
         "There is compute to hide 10 ns of it: that could gain at most 9.1 % (1.10x).",
     ]
 
@@ -237,7 +237,7 @@ def test_no_communication(tmp_path: Path) -> None:
     t = TraceBuilder()
     t.process(pid=1).device(0).kernel(GEMM, 0, 10, stream=7)
     built = document.build(osc.load(nsys.write(t, tmp_path / "t.sqlite")))
-    assert text.headline(built) == ["No communication on the GPU in this window: nothing to hide."]
+    assert text.headline(built) == ["No communication was recorded in this window: nothing to hide."]
     assert "n/a" in text.render(built)
 
 
@@ -346,3 +346,25 @@ def test_long_windows_are_not_cut(tmp_path: Path, step: int) -> None:
 )
 def test_size(nbytes: float, said: str) -> None:
     assert size(nbytes) == said
+
+
+def test_a_window_that_misses_a_rank_says_so(tmp_path: Path) -> None:
+    t = TraceBuilder()
+    for rank in range(3):
+        g = t.process(pid=rank + 1, rank=rank).device(0)
+        g.kernel(GEMM, 1000 * rank, 1000 * rank + 100, stream=7)
+    trace = osc.load(nsys.write(t, tmp_path / "t.sqlite"))
+    warnings = document.build(trace, window="0:500").warnings
+    assert "no op of ranks 1, 2 lies in the window: they count as idle in every mean" in warnings
+
+
+def test_ops_without_launch_record_are_told_where_steps_are_cut(tmp_path: Path) -> None:
+    t = TraceBuilder()
+    p = t.process(pid=1)
+    p.range("step 0", 0, 100)
+    g = p.device(0)
+    g.kernel(GEMM, 10, 20, stream=7, launch=(1, 2))
+    g.kernel(GEMM, 5, 8, stream=7)
+    trace = osc.load(nsys.write(t, tmp_path / "t.sqlite"))
+    assert any(w.startswith("1 ops have no launch record") for w in document.build(trace).warnings)
+    assert not any("launch record" in w for w in document.build(trace, window="whole").warnings)

@@ -83,6 +83,13 @@ def test_dlrm_send_recv_is_all_to_all(shared_traces: Path) -> None:
     assert counts == {"all_reduce": 24, "all_to_all": 40}
 
 
+def test_send_recv_in_an_annotation_with_a_suffix(shared_traces: Path) -> None:
+    """emit_nvtx writes "nccl:all_to_all, op_id = N"; one kernel per rank has no launch record to tell."""
+    result = osc.overlap(osc.load(shared_traces / "nsys/pp-2rank-h100-schema3.25.sqlite"), "whole")
+    counts = result.collectives.groupby("collective")["count"].sum().to_dict()
+    assert counts == {"all_to_all": 64, "send_recv": 2}
+
+
 def test_recorded_collective_arguments(shared_traces: Path) -> None:
     """15 all-reduces and 6 broadcasts, the first of 6,637,568 floats."""
     result = osc.overlap(osc.load(shared_traces / "kineto/nccl-args-a100.json.gz"))

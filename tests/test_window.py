@@ -154,3 +154,15 @@ def test_steps_asked_for_where_there_are_none(tmp_path: Path) -> None:
     t.process(pid=1).device(0).kernel(GEMM, 0, 10, stream=7)
     with pytest.raises(osc.OptionError, match="no step ranges; use --window whole"):
         osc.windows(load(t, tmp_path), "steps")
+
+
+def test_steps_of_one_name_are_counted_one_by_one(tmp_path: Path) -> None:
+    windows = osc.windows(load(two_steps(("block", "block", "block")), tmp_path), None, "^block$")
+    assert windows.steps == ("block", "block", "block")
+    assert windows.n_steps == {0: 3}
+
+
+def test_a_pattern_may_ask_for_the_warm_up(tmp_path: Path) -> None:
+    windows = osc.windows(load(two_steps(), tmp_path), None, "warmup")
+    assert windows.steps == ("warmup 0",)
+    assert windows.left_out == ()

@@ -36,7 +36,7 @@ class Windows:
     of_rank : mapping of int to Spans
         The analysed instants of each rank, ns since the trace's origin.
     steps : tuple of str
-        Names of the steps that are in (mode "steps"), over all ranks.
+        Names of the steps that are in (mode "steps"), in order, of the rank that has most of them.
     n_steps : mapping of int to int
         How many of them each rank has.
     left_out : tuple of str
@@ -93,6 +93,8 @@ def find_steps(trace: Trace, pattern: str | None = None) -> pd.DataFrame:
     is_step = ranges["name"].isin([n for n in names if step.search(n)])
     if pattern is None:
         is_step |= roles == "step"
+    else:  # whoever names a warm-up a step wants it as one
+        is_warmup &= False
     found = ranges.assign(warmup=is_warmup)[(is_step | is_warmup) & (ranges["end"] != NA)]
     parts = []
     for _, mine in found.groupby("rank"):
@@ -140,7 +142,7 @@ def _steps(trace: Trace, pattern: str | None) -> Windows:
     return Windows(
         "steps",
         of_rank,
-        steps=tuple(dict.fromkeys(kept["name"])),
+        steps=max(names, key=len),
         left_out=tuple(dict.fromkeys(steps.loc[steps["warmup"], "name"])),
         n_steps=n_steps,
         note=None if len(set(names)) == 1 else "the ranks do not have the same steps: are they of one run?",

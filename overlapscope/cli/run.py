@@ -23,10 +23,14 @@ Count = Optional[int]  # noqa: UP045
 def request(
     workload: Annotated[str, typer.Option(metavar="NAME", help="What to run: block.")] = "block",
     tp: Annotated[int, typer.Option(metavar="N", help="Ranks to split every layer over.")] = 2,
-    hidden: Annotated[Count, typer.Option(metavar="N", help="Width of the layer. Default: 512 (GPU: 4096).")] = None,
+    hidden: Annotated[
+        Count, typer.Option(metavar="N", help="Width of the layer. Default: 512 (GPU: 4096).")
+    ] = None,
     heads: Annotated[Count, typer.Option(metavar="N", help="Attention heads. Default: 8 (GPU: 32).")] = None,
     ffn: Annotated[Count, typer.Option(metavar="N", help="Width of the MLP. Default: 4 × hidden.")] = None,
-    seq: Annotated[Count, typer.Option(metavar="N", help="Tokens in a sequence. Default: 256 (GPU: 2048).")] = None,
+    seq: Annotated[
+        Count, typer.Option(metavar="N", help="Tokens in a sequence. Default: 256 (GPU: 2048).")
+    ] = None,
     batch: Annotated[Count, typer.Option(metavar="N", help="Sequences at once. Default: 2 (GPU: 1).")] = None,
     layers: Annotated[Count, typer.Option(metavar="N", help="Blocks, one after another. Default: 1.")] = None,
     dtype: Annotated[

@@ -173,7 +173,7 @@ def _refuse_one_rank_twice(files: Sequence[RawTrace], listed: list[tuple[int, in
 def _bring_clocks_together(files: Sequence[RawTrace]) -> tuple[int | None, str]:
     """Shift every file to the earliest one's time 0, by their wall clocks."""
     if len(files) == 1:
-        return files[0].origin_ns, "one file, one clock"
+        return files[0].origin_ns, files[0].clock or "one file, one clock"
     origins = [f.origin_ns for f in files]
     known = [o for o in origins if o is not None]
     if len(known) < len(files):
@@ -343,7 +343,9 @@ def _refine_collectives(
     meaning = {
         name: COLLECTIVE_CODE[found]
         for name in ranges["name"].cat.categories
-        if (found := classifier.annotation(name)) is not None and COLLECTIVE_CODE[found] not in VAGUE
+        # PyTorch's emit_nvtx adds to a name: "nccl:all_to_all, op_id = 990760".
+        if (found := classifier.annotation(name.split(",", 1)[0])) is not None
+        and COLLECTIVE_CODE[found] not in VAGUE
     }
     if not meaning:
         return

@@ -158,6 +158,7 @@ class RawTrace:
     )  # by process: when the profiler itself stalled it
     world_size: int | None = None
     ranks_from: str | None = None  # how `Unit.rank` was recorded
+    clock: str | None = None  # how the clocks of what was converted into this file were brought together
     command: str | None = None
     link: str | None = None
     dropped: list[Dropped] = field(default_factory=list)

@@ -11,7 +11,7 @@ from ..analysis.names import tally, unclassified
 from ..analysis.overlap import Overlap, overlap
 from ..analysis.window import windows
 from ..errors import OptionError
-from ..trace import Provenance, Trace
+from ..trace import NA, Provenance, Trace
 
 __all__ = ["Document", "build", "only"]
 
@@ -32,6 +32,8 @@ class Document:
         Distinct GPU names; empty where not recorded.
     n_ops_outside : int
         Ops of these ranks that do not touch the window: no figure counts them.
+    n_ranks : int
+        How many ranks the program has, as far as the trace tells; more than are shown where only some are.
     warnings : tuple of str
         All that a reader must know before trusting a figure.
     """
@@ -42,6 +44,7 @@ class Document:
     unclassified: pd.DataFrame
     gpus: tuple[str, ...]
     n_ops_outside: int
+    n_ranks: int
     warnings: tuple[str, ...]
 
     @property
@@ -64,6 +67,7 @@ def build(
     OptionError
         The window cannot be used, or a rank is not in the trace.
     """
+    n_ranks = max(len(trace.ranks), trace.provenance.world_size or 0)
     trace = only(trace, ranks)
     chosen = windows(trace, window, step_pattern)
     result = overlap(trace, chosen)
@@ -75,7 +79,8 @@ def build(
         unclassified=unclassified(names),
         gpus=tuple(dict.fromkeys(trace.ranks["gpu"].dropna())),
         n_ops_outside=len(trace.ops) - int(result.ranks["n_ops"].sum()),
-        warnings=_warnings(trace, result, names),
+        n_ranks=n_ranks,
+        warnings=_warnings(trace, result, names, n_ranks),
     )
 
 
@@ -96,13 +101,13 @@ def only(trace: Trace, ranks: Sequence[int] | None) -> Trace:
 
 def _listed(ranks: Sequence[int]) -> str:
     if len(ranks) == 1:
-        return f"rank {ranks[0]} only"
+        return f"rank {ranks[0]}"
     if len(ranks) <= 8:
         return f"ranks {', '.join(map(str, ranks))}"
     return f"{len(ranks)} ranks, {ranks[0]} to {ranks[-1]}"
 
 
-def _warnings(trace: Trace, result: Overlap, names: pd.DataFrame) -> tuple[str, ...]:
+def _warnings(trace: Trace, result: Overlap, names: pd.DataFrame, n_ranks: int) -> tuple[str, ...]:
     told = trace.provenance
     said = list(told.warnings)
     if result.windows.note is not None:
@@ -115,8 +120,9 @@ def _warnings(trace: Trace, result: Overlap, names: pd.DataFrame) -> tuple[str, 
     if told.link is not None:
         said.append(f"the link was paced ({told.link}): communication times are simulated")
     said += [f"left out: {d.count:,} {d.what}: {d.why}" for d in told.dropped]
-    if told.world_size is not None and told.world_size > len(trace.ranks):
-        said.append(f"only {len(trace.ranks)} of {told.world_size} ranks are in these figures")
+    if n_ranks > len(trace.ranks):
+        said.append(f"only {len(trace.ranks)} of {n_ranks} ranks are in these figures")
+    said += _window_warnings(trace, result)
     mpi = int((trace.ranges["domain"] == "MPI").sum())
     if mpi:
         said.append(f"{mpi:,} MPI calls on the host are in the trace; no figure counts them")
@@ -129,3 +135,18 @@ def _warnings(trace: Trace, result: Overlap, names: pd.DataFrame) -> tuple[str, 
     if result.ranks["comm_ns"].sum():
         said.append("communication includes waiting for ranks that come late; the two are not told apart yet")
     return tuple(dict.fromkeys(said))
+
+
+def _window_warnings(trace: Trace, result: Overlap) -> list[str]:
+    """Ranks that the window misses, and ops that are in a step only because nothing says otherwise."""
+    said = []
+    empty = result.ranks.loc[result.ranks["n_ops"] == 0, "rank"].tolist()
+    if empty:
+        said.append(f"no op of {_listed(empty)} lies in the window: they count as idle in every mean")
+    unlaunched = int((trace.ops["launch"] == NA).sum())
+    if result.windows.mode == "steps" and unlaunched:
+        said.append(
+            f"{unlaunched:,} ops have no launch record: they belong to the step in which they start, though they "
+            "may have been launched before it"
+        )
+    return said

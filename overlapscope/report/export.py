@@ -91,7 +91,9 @@ def markdown(document: Document) -> str:
     ]
     lines = [f"**{headline(document)[0]}**", *headline(document)[1:], ""]
     lines += [f"- {label}: {_inline(words)}" for label, words in setting(document)]
-    lines += ["", *_table(head, rows)]
+    n = len(document.overlap.windows.steps)
+    lines += ["", f"All {n} steps together:", ""] if n > 1 else [""]
+    lines += _table(head, rows)
     if len(collectives):
         head = ["rank", "collective", "count", "time (union)", "hidden", "exposed"]
         rows = [

@@ -87,8 +87,8 @@ def setting(document: Document) -> list[tuple[str, str]]:
         lines.append(("made by", said.command))
     lines.append(("recorded by", "; ".join(dict.fromkeys(s.tool for s in said.sources))))
     who = f"{len(ranks)} rank{'s' * (len(ranks) != 1)}"
-    if said.world_size is not None and said.world_size != len(ranks):
-        who += f" of {said.world_size}"
+    if document.n_ranks != len(ranks):
+        who += f" of {document.n_ranks}"
     unnamed = "CPU" if said.lanes == "host" else "GPUs of unrecorded name"
     on = ", ".join(document.gpus) if document.gpus else unnamed
     lines.append(("ranks", f"{who} on {on}, {said.ranks_from}"))
@@ -116,7 +116,7 @@ def _window(document: Document) -> str:
     window = document.overlap.windows
     spans = [w for w in window.of_rank.values() if len(w)]
     bounds = f"{_ms(min(int(w.start[0]) for w in spans))} to {_ms(max(int(w.end[-1]) for w in spans))} ms"
-    mean = document.overlap.ranks["window_ns"].sum() / document.n_steps
+    mean = float(document.overlap.ranks["window_ns"].mean())
     outside = f"; {document.n_ops_outside:,} ops lie outside" if document.n_ops_outside else ""
     if window.mode == "whole":
         return f"whole trace, each rank's first op to its last, {bounds}{outside}"
@@ -124,7 +124,10 @@ def _window(document: Document) -> str:
         return f"{bounds}{outside}"
     n = len(window.steps)
     names = window.steps[0] if n == 1 else f"{window.steps[0]} to {window.steps[-1]}"
-    text = f"{n} step{'s' * (n > 1)} ({names}) of {duration(mean)}, {bounds}"
+    text = (
+        f"{n} steps ({names}), {duration(mean)} together" if n > 1 else f"1 step ({names}), {duration(mean)}"
+    )
+    text += f", {bounds}"
     if window.left_out:
         text += f"; {len(window.left_out)} warm-up step{'s' * (len(window.left_out) > 1)} left out"
     return f"{text}{outside}"
@@ -144,13 +147,12 @@ def headline(document: Document) -> list[str]:
         int(ranks[f"{c}_ns"].sum()) for c in ("window", "comm", "exposed_comm", "overlap")
     )
     if comm == 0:
-        where = "" if document.provenance.lanes == "host" else "on the GPU "
-        return [f"No communication {where}in this window: nothing to hide."]
+        return ["No communication was recorded in this window: nothing to hide."]
     n = document.n_steps
     what = "step" if document.overlap.windows.mode == "steps" else "window"
     lines = [
         f"{percent(hidden, comm)} of the communication is hidden under compute.",
-        f"Exposed: {duration(exposed / n)} of communication per {what}, {percent(exposed, total)} of it.",
+        f"Exposed: {duration(exposed / n)} of communication per {what}, {percent(exposed, total)} of the {what}.",
     ]
     if exposed == 0:
         return lines
@@ -215,7 +217,7 @@ def _kinds(document: Document) -> str:
     if total["attention_ns"]:
         text += f", {percent(total['attention_ns'], total['compute_ns'])} attention"
     if total["comm_ns"]:
-        text += f"; under GEMMs hides {percent(total['gemm_overlap_ns'], total['comm_ns'])}"
+        text += f"; GEMMs hide {percent(total['gemm_overlap_ns'], total['comm_ns'])} of the communication"
     return f"{text}."
 
 
@@ -251,7 +253,7 @@ def _unknown(console: Console, document: Document) -> None:
     kernels = document.names[document.names["kind"] != "memory"]
     told = percent(int(table["sum_ns"].sum()), int(kernels["sum_ns"].sum()))
     unit = scale(table["sum_ns"].max())
-    title = f"Names that no rule knows, counted as compute ({told} of all kernel time)"
+    title = f"Names that no rule knows, counted as compute ({told} of all op time)"
     out = _table(console, title, ["name", "count", f"sum ({unit[1]})"])
     for row in table.head(MOST_UNKNOWN).to_dict("records"):
         name = Text(shortened(escape(row["name"]), MOST_OF_A_NAME), overflow="fold")

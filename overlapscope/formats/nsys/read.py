@@ -147,6 +147,8 @@ def _add_provenance(export: Export, trace: RawTrace) -> None:
         raise export.failed(ValueError(f"malformed: {PROVENANCE_KEY} is no JSON")) from error
     trace.source = Source(trace.source.path, "nsys", said["tool"], trace.source.schema)
     trace.ranks_from = said["ranks_from"]
+    trace.clock = said["clock"]
+    trace.world_size = said["world_size"]
     trace.command = said["command"]
     trace.link = said["link"]
     trace.dropped += [Dropped(**dropped) for dropped in said["dropped"]]

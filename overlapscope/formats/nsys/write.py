@@ -252,6 +252,8 @@ class _Writer:
         told = {
             "tool": "; ".join(dict.fromkeys(s.tool for s in provenance.sources)),
             "ranks_from": provenance.ranks_from,
+            "clock": provenance.clock,
+            "world_size": provenance.world_size,
             "command": provenance.command,
             "link": provenance.link,
             "dropped": [asdict(d) for d in provenance.dropped],
