@@ -46,8 +46,7 @@ Where the time went (ms, 2 steps together)
  mean    15.975      1.278      5.496      0.029   9.173   5.496   0.0 %
  share  100.0 %      8.0 %     34.4 %      0.2 %  57.4 %  34.4 %
 
-Of the compute 40.2 % is GEMM, 14.3 % attention; GEMMs hide 0.0 % of the
-communication.
+Compute: 40.2 % GEMM, 14.3 % attention. Communication under GEMMs: 0.0 %.
 
 Communication (ms, 2 steps together, mean of 2 ranks)
 

@@ -213,12 +213,13 @@ def _kinds(document: Document) -> str:
     total = document.overlap.ranks[
         ["compute_ns", "gemm_ns", "attention_ns", "gemm_overlap_ns", "comm_ns"]
     ].sum()
-    text = f"Of the compute {percent(total['gemm_ns'], total['compute_ns'])} is GEMM"
+    parts = [f"{percent(total['gemm_ns'], total['compute_ns'])} GEMM"]
     if total["attention_ns"]:
-        text += f", {percent(total['attention_ns'], total['compute_ns'])} attention"
+        parts.append(f"{percent(total['attention_ns'], total['compute_ns'])} attention")
+    text = f"Compute: {', '.join(parts)}."
     if total["comm_ns"]:
-        text += f"; GEMMs hide {percent(total['gemm_overlap_ns'], total['comm_ns'])} of the communication"
-    return f"{text}."
+        text += f" Communication under GEMMs: {percent(total['gemm_overlap_ns'], total['comm_ns'])}."
+    return text
 
 
 def _collectives(console: Console, document: Document) -> None:
