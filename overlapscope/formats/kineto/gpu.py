@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ...classify import Classifier, Collective
-from ..raw import COPY_KINDS, MEMSET_NAME, Names, RawOps, RawTrace, Unit, copy_name
-from .events import NO_ARGS, Args, Event, Events, File, integers, optional, spans, whole
+from ..raw import COPY_KINDS, FROM_NAME, MEMSET_NAME, Names, RawOps, RawTrace, Unit, copy_name
+from .events import ABSENT, NO_ARGS, Args, Event, Events, File, integers, nanoseconds, optional, spans, whole
 
 __all__ = ["ELEMENT_BYTES", "read_gpu"]
 
@@ -45,7 +45,9 @@ def read_gpu(file: File, events: Events, classifier: Classifier, unit: Unit) -> 
     activities = kernels + memory
     args = [_args(e) for e in activities]
     names = Names()
-    codes = [names.code(str(e.name)) for e in kernels]
+    kernel_names = [str(e.name) for e in kernels]
+    code_of = {name: names.code(name) for name in dict.fromkeys(kernel_names)}
+    codes = [code_of[name] for name in kernel_names]
     codes += [names.code(_memory_name(str(e.name), str(e.cat))) for e in memory]
     # Where no argument says it (copies between devices), device and stream stand as pid and tid.
     device = integers([a.device for a in args], 0, [e.pid for e in activities])
@@ -54,7 +56,7 @@ def read_gpu(file: File, events: Events, classifier: Classifier, unit: Unit) -> 
     distinct, which = np.unique(device, return_inverse=True)
     ops = RawOps.of(*spans(activities), which.astype(np.int32), stream, np.array(codes, np.int32))
     ops.bytes[len(kernels) :] = integers([a.bytes for a in args[len(kernels) :]])
-    _add_launches(ops, [a.correlation for a in args], events.of(LAUNCH))
+    _add_launches(ops, [a.correlation for a in args], events.untimed(LAUNCH))
     _add_collectives(ops, args[: len(kernels)], classifier)
     gpus = {optional(d.get("id")): d.get("name") for d in file.devices or ()}
     # A recorded rank names the process; it names a rank only where the process drives one device.
@@ -82,18 +84,25 @@ def _add_launches(ops: RawOps, correlations: list[object], calls: list[Event]) -
     at = np.minimum(np.searchsorted(ids, wanted), len(ids) - 1)
     known = (ids[at] == wanted) & (wanted > 0)  # 0 is CUPTI's "no correlation"
     launching = [calls[i] for i in order[at[known]].tolist()]
-    ops.launch[known] = spans(launching)[0]
+    timed = np.array([e.ts is not ABSENT for e in launching], np.bool_)
+    if not timed.all():
+        known[known] = timed
+        launching = [e for e in launching if e.ts is not ABSENT]
+    ops.launch[known] = nanoseconds([e.ts for e in launching])
     ops.thread[known] = integers([e.tid for e in launching])
 
 
 def _add_collectives(ops: RawOps, args: list[Args], classifier: Classifier) -> None:
     """Collective, bytes and group size where PyTorch recorded them with the kernel."""
-    for i, said in enumerate(args):
-        if said.collective is None:
-            continue
-        collective = classifier.annotation(str(said.collective))
+    told = [i for i, said in enumerate(args) if said.collective is not None]
+    meaning = {str(args[i].collective): FROM_NAME for i in told}
+    for name in meaning:
+        collective = classifier.annotation(name)
         if collective is not None:
-            ops.collective[i] = COLLECTIVES.index(collective.value)
+            meaning[name] = COLLECTIVES.index(collective.value)
+    for i in told:
+        said = args[i]
+        ops.collective[i] = meaning[str(said.collective)]
         ops.group[i] = whole(said.group, -1)
         # The whole array: of a gather it is what comes out, of a scatter what goes in.
         elements = max(whole(said.elements_in, -1), whole(said.elements_out, -1))

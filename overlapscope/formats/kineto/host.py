@@ -12,7 +12,7 @@ from ...errors import InputError
 from ...intervals import covered, outermost, union
 from ...trace import NA
 from ..raw import Names, RawOps, RawTrace, Unit
-from .events import ABSENT, Event, Events, File, integers, spans
+from .events import ABSENT, Event, Events, File, ShapedArgs, integers, spans
 from .gpu import ELEMENT_BYTES
 
 __all__ = ["read_host"]
@@ -81,7 +81,7 @@ def _computing(operators: list[Event], verdict: Callable[[str], Verdict]) -> lis
 def _input_bytes(event: Event, collective: Collective | None) -> int:
     """Bytes of the whole array from the recorded input, where the input is the whole array."""
     args = event.args
-    if args is None or collective not in WHOLE_INPUT or args.input_dims is ABSENT:
+    if not isinstance(args, ShapedArgs) or collective not in WHOLE_INPUT or args.input_dims is ABSENT:
         return NA
     try:
         dims = msgspec.json.decode(args.input_dims)

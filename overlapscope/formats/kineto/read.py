@@ -36,7 +36,11 @@ def read(path: Path, classifier: Classifier) -> RawTrace:
     events = Events(file.events)
     unit = Unit(pid=_pid(events), rank=optional(file.distributed.get("rank")))
     try:
-        trace = read_gpu(file, events, classifier, unit) or read_host(file, events, classifier, unit)
+        trace = read_gpu(file, events, classifier, unit)
+        if trace is None:
+            file = decode(path, shapes=True)
+            events = Events(file.events)
+            trace = read_host(file, events, classifier, unit)
         ops = set(trace.names.pairs)
         annotations = [e for e in events.of(ANNOTATION) if (str(e.name), None) not in ops]
         trace.ranges = _ranges(annotations, file.roles)
