@@ -285,3 +285,17 @@ def test_order_of_input_does_not_matter(ops: list[Op], random: object) -> None:
     a, b = osc.overlap(trace_of([ops])), osc.overlap(trace_of([shuffled]))
     pd.testing.assert_frame_equal(a.ranks, b.ranks)
     pd.testing.assert_frame_equal(a.collectives, b.collectives)
+
+
+def test_instances_of_one_start_and_lane_share_the_same_way_in_any_order(tmp_path: Path) -> None:
+    """On the lower stream the longer of two that start together owns the time, whichever row came first."""
+    gather = "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<(unsigned long)4096>)"
+    for order in (1, -1):
+        t = TraceBuilder()
+        g = t.process(pid=1).device(0)
+        for name, end in ((ALL_REDUCE, 10), (gather, 30))[::order]:
+            g.kernel(name, 0, end, stream=20)
+        g.kernel(ALL_REDUCE, 0, 40, stream=21)
+        trace = osc.load(nsys.write(t, tmp_path / f"{order}.sqlite"))
+        exposed = osc.overlap(trace).collectives.set_index("collective")["exposed_ns"].to_dict()
+        assert exposed == {"all_gather": 30, "all_reduce": 10}

@@ -175,7 +175,11 @@ def _of_rank(trace: Trace, rank: int, window: Spans) -> tuple[dict[str, int | fl
 
 def _instances(trace: Trace, comm: pd.DataFrame, window: Spans, compute: Spans) -> pd.DataFrame:
     start, end, lane = (comm[c].to_numpy() for c in ("start", "end", "lane"))
-    own_start, own_end = claim(start, end, lane)
+    # Same start: the lower lane. Same lane, too: the longer one, so that the order of the input never decides.
+    order = np.lexsort((comm["collective"].cat.codes, -end, lane))
+    tie = np.empty(len(order), np.int64)
+    tie[order] = np.arange(len(order))
+    own_start, own_end = claim(start, end, tie)
     nbytes = comm["bytes"]
     return pd.DataFrame(
         {
