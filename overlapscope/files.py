@@ -26,7 +26,10 @@ def replacing(path: Path, *, force: bool = False) -> Iterator[Path]:
     if path.is_dir():
         raise OptionError("is a folder", "name a file", path)
     if path.exists() and not path.is_file():  # /dev/stdout and its like: nothing to replace
-        yield path
+        try:
+            yield path
+        except OSError as error:
+            raise OverlapscopeError(f"cannot be written ({error.strerror or error})", None, path) from error
         return
     if path.exists() and not force:
         raise OptionError("exists already", "choose another name or pass --force to replace it", path)

@@ -273,6 +273,36 @@ def test_the_reader_of_the_pipe_may_go_away(export: Path) -> None:
     assert done.stderr == ""
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no full device here")
+@pytest.mark.parametrize("redirect", ["> /dev/full", "-o /dev/full"])
+def test_a_full_disk_is_told(export: Path, redirect: str) -> None:
+    done = subprocess.run(
+        f"{sys.executable} -m overlapscope report {export} {redirect}",
+        shell=True,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("overlapscope: ")
+    assert "No space left on device" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_closed_streams_do_no_harm(export: Path, closed: str) -> None:
+    command = f"{sys.executable} -m overlapscope report {export} {closed}"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    assert done.stderr == ""
+
+
+def test_a_terminal_that_knows_only_ascii(export: Path) -> None:
+    done = process("report", export, LC_ALL="C", PYTHONUTF8="0", PYTHONIOENCODING="ascii:strict")
+    assert done.returncode == 0
+    assert "Where the time went (\\xb5s)" in done.stdout
+
+
 def test_public_names_are_pinned() -> None:
     import overlapscope as osc
 

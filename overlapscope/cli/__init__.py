@@ -5,6 +5,7 @@ No command's heavy imports happen before it runs: ``--help`` and ``--version`` n
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 
@@ -59,7 +60,19 @@ app.command("doctor")(doctor)
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point. Exits 0, 1 for work that failed, 2 for a mistake of the user's, 130 on Ctrl-C."""
+    _ready_streams()
     sys.exit(_run(sys.argv[1:] if arguments is None else arguments))
+
+
+def _ready_streams() -> None:
+    """Make closed streams harmless, and characters that a terminal's encoding lacks readable escapes."""
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (as long as the process lives)
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _run(arguments: list[str]) -> int:
@@ -78,6 +91,10 @@ def _run(arguments: list[str]) -> int:
         # The reader went away (head, less); point stdout elsewhere so that the exit flush stays silent.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        if os.environ.get("OVERLAPSCOPE_DEBUG"):
+            raise
+        return _say(f"cannot read or write ({error.strerror or error})", 1)
     except MemoryError:
         return _say("out of memory: the trace is larger than this machine holds", 1)
     except ParserError as error:
