@@ -223,3 +223,71 @@ def test_a_pipe_is_refused_rather_than_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "pipe"
     os.mkfifo(path)
     assert "is a pipe" in refusal(path)
+
+
+# -- what must not look like an answer -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("column", ["start", "end", "deviceId", "streamId"])
+def test_a_kernel_table_that_cannot_be_read_is_no_absence_of_kernels(export: Path, column: str) -> None:
+    db = sqlite3.connect(export)
+    db.execute(f"ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL RENAME COLUMN {column} TO other")
+    db.commit()
+    db.close()
+    assert f"its kernel table lacks {column}" in refusal(export)
+
+
+def test_kernels_without_a_name_are_told(export: Path) -> None:
+    db = sqlite3.connect(export)
+    db.execute("DELETE FROM StringIds")
+    db.commit()
+    db.close()
+    (told,) = [w for w in osc.load(export).provenance.warnings if "no name" in w]
+    assert told == "3,000 kernels have no name in this file: they count as compute, whatever they are"
+
+
+def test_string_ids_beyond_31_bits(export: Path) -> None:
+    db = sqlite3.connect(export)
+    db.execute("UPDATE StringIds SET id = id + 2147483648")
+    for column in ("demangledName", "shortName"):
+        db.execute(f"UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET {column} = {column} + 2147483648")
+    db.commit()
+    db.close()
+    assert osc.load(export).names["string"].tolist() == [GEMM]
+
+
+def test_only_copies_are_told(tmp_path: Path) -> None:
+    t = TraceBuilder()
+    t.process(pid=1).device(0).memcpy("HtoD", 0, 5, stream=7)
+    path = nsys.write(t, tmp_path / "t.sqlite")
+    assert any("no kernel table" in w for w in osc.load(path).provenance.warnings)
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", "null", '{"tool": 1}', "no json"])
+def test_a_provenance_that_cannot_be_read(export: Path, content: str) -> None:
+    db = sqlite3.connect(export)
+    db.execute("INSERT INTO META_DATA_EXPORT VALUES ('OVERLAPSCOPE_PROVENANCE', ?)", (content,))
+    db.commit()
+    db.close()
+    assert "OVERLAPSCOPE_PROVENANCE" in refusal(export)
+
+
+@pytest.mark.parametrize("text", ["rank ² of 8", "rank 99999999999 of 8"])
+def test_marks_that_only_look_like_a_rank(tmp_path: Path, text: str) -> None:
+    t = TraceBuilder()
+    p = t.process(pid=1)
+    p.mark(text, 0, domain="overlapscope", category="rank")
+    p.device(0).kernel(GEMM, 0, 5, stream=7)
+    trace = osc.load(nsys.write(t, tmp_path / "t.sqlite"))
+    assert trace.ranks["rank"].tolist() == [0]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes here")
+def test_convert_never_replaces_what_is_no_file(export: Path, tmp_path: Path) -> None:
+    from overlapscope.formats import nsys as nsys_format
+
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(osc.OptionError, match="is no regular file"):
+        nsys_format.write(osc.load(export), pipe, force=True)
+    assert stat.S_ISFIFO(pipe.stat().st_mode)

@@ -183,7 +183,7 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["report", "trace.sqlite", "trace.sqlite"], "trace.sqlite: is given twice"),
     (["convert", "trace.sqlite"], "Missing option '--output'"),
     (["convert", "trace.sqlite", "-o", "."], ".: is a folder; name a file"),
-    (["convert", "trace.sqlite", "-o", "trace.sqlite", "--force"], "is one of the files to convert"),
+    (["convert", "trace.sqlite", "-o", "trace.sqlite", "--force"], "is one of the files to read"),
     (["reprot", "trace.sqlite"], "No such command 'reprot'"),
     (["report", "--nonsense"], "No such option: --nonsense"),
 ]
@@ -333,3 +333,13 @@ def test_public_names_are_pinned() -> None:
     for name in osc.__all__:
         assert getattr(osc, name) is not None
     assert not hasattr(osc, "nonsense")
+
+
+@pytest.mark.parametrize("command", ["report", "kernels"])
+def test_a_report_never_replaces_its_trace(
+    export: Path, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = export.read_bytes()
+    assert call(command, export, "-o", export, "--force") == 2
+    assert "is one of the files to read" in capsys.readouterr().err
+    assert export.read_bytes() == before

@@ -368,3 +368,15 @@ def test_ops_without_launch_record_are_told_where_steps_are_cut(tmp_path: Path) 
     trace = osc.load(nsys.write(t, tmp_path / "t.sqlite"))
     assert any(w.startswith("1 ops have no launch record") for w in document.build(trace).warnings)
     assert not any("launch record" in w for w in document.build(trace, window="whole").warnings)
+
+
+@pytest.mark.parametrize("name", ["x``<img src=x onerror=alert(1)>``y", "``", "`", "a|b", ""])
+def test_a_name_stays_inside_its_code_fence(name: str) -> None:
+    shown = export._code(name)
+    fence = shown[: len(shown) - len(shown.lstrip("`"))]
+    inside = shown[len(fence) : -len(fence)]
+    assert fence
+    assert shown.endswith(fence)
+    assert fence not in inside
+    assert inside.strip()
+    assert "|" not in inside.replace("\\|", "")

@@ -161,6 +161,7 @@ class _Ranks:
                 elif time.monotonic() - heard > self.plan.timeout and self._waiting():
                     self.silent = True
                     self._end()
+                    break  # what has not ended by now is killed below
                 time.sleep(POLL_S)
         except KeyboardInterrupt:
             self.interrupted = True

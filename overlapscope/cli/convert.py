@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ..errors import OptionError
-from .options import Force, Paths, progress
+from .options import Force, Paths, keep_inputs, progress
 
 __all__ = ["convert"]
 
@@ -22,8 +21,7 @@ def convert(
     from .. import formats
     from ..formats import nsys
 
-    if output.exists() and any(path.exists() and output.samefile(path) for path in paths):
-        raise OptionError("is one of the files to convert", "name another file", output)
+    keep_inputs(output, paths)
     with progress() as tell:
         trace = formats.load(paths, progress=tell)
         tell(f"writing {output.name}")

@@ -8,7 +8,18 @@ from typing import Annotated
 
 import typer
 
-from .options import Force, Output, Paths, Ranks, Rules, StepPattern, Window, classifier, progress
+from .options import (
+    Force,
+    Output,
+    Paths,
+    Ranks,
+    Rules,
+    StepPattern,
+    Window,
+    classifier,
+    keep_inputs,
+    progress,
+)
 
 __all__ = ["kernels"]
 
@@ -41,6 +52,7 @@ def kernels(
     from ..report import names
     from ..report.document import only
 
+    keep_inputs(output, paths)
     with progress() as tell:
         trace = formats.load(paths, classifier=classifier(rules), progress=tell)
         trace = only(trace, rank)

@@ -25,6 +25,7 @@ __all__ = [
     "Window",
     "borrowing",
     "classifier",
+    "keep_inputs",
     "progress",
 ]
 
@@ -100,6 +101,17 @@ def classifier(rules: Path | None) -> Classifier:
     from ..classify import Classifier
 
     return Classifier.default() if rules is None else Classifier.with_rules(rules)
+
+
+def keep_inputs(output: Path | None, paths: list[Path]) -> None:
+    """Refuse to write over what is read, a run directory's files among it. Raises OptionError."""
+    from ..errors import OptionError
+
+    if output is None or not output.is_file():
+        return
+    read = [p for path in paths for p in ([path, *path.iterdir()] if path.is_dir() else [path])]
+    if any(path.exists() and output.samefile(path) for path in read):
+        raise OptionError("is one of the files to read", "name another file", output)
 
 
 @contextmanager

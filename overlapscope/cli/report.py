@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .options import Force, Output, Paths, Ranks, Rules, StepPattern, Window, classifier, progress
+from .options import (
+    Force,
+    Output,
+    Paths,
+    Ranks,
+    Rules,
+    StepPattern,
+    Window,
+    classifier,
+    keep_inputs,
+    progress,
+)
 
 if TYPE_CHECKING:
     from ..report.document import Document
@@ -38,6 +49,7 @@ def report(
     from .. import formats
     from ..report import document
 
+    keep_inputs(output, paths)
     with progress() as tell:
         trace = formats.load(paths, classifier=classifier(rules), progress=tell)
         tell("measuring")

@@ -134,7 +134,7 @@ def _directory(folder: Path) -> list[Path]:
 
 def _natural(path: Path) -> list[tuple[int, str]]:
     return [
-        (int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", path.name) if part
+        (int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", path.name) if part
     ]
 
 

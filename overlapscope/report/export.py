@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pandas as pd
@@ -132,6 +133,7 @@ def _inline(text: str) -> str:
 
 
 def _code(name: str) -> str:
-    """A name as inline code; in a table cell a bar must be escaped, and a backtick fenced by two."""
-    text = escape(name).replace("|", "\\|")
-    return f"`` {text} ``" if "`" in text else f"`{text}`"
+    """A name as inline code: in a table cell a bar is escaped, and the fence is longer than any in the name."""
+    text = escape(name).replace("|", "\\|") or "(no name)"
+    fence = "`" * (max(map(len, re.findall("`+", text)), default=0) + 1)
+    return f"{fence} {text} {fence}" if "`" in text else f"`{text}`"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import decimal
 import gzip
 import zlib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -170,9 +170,16 @@ class Events:
         self.dropped: dict[str, Dropped] = {}
         self._by_category: defaultdict[str | None, list[Event]] = defaultdict(list)
         by_category = self._by_category
+        begun: Counter[str | None] = Counter()
         for event in events:
             if event.ph == "X":
                 by_category[event.cat].append(event)
+            elif event.ph == "B":
+                begun[event.cat] += 1
+        # PyTorch writes complete events; other writers' begin and end pairs are not put together.
+        for category, count in begun.items():
+            what = f"{category} events"
+            self.dropped[f"begun {category}"] = Dropped(count, what, "they are begin and end pairs")
 
     def of(self, categories: set[str]) -> list[Event]:
         """All events of some categories, whatever their case."""

@@ -25,7 +25,7 @@ LAUNCH = {
 
 COLLECTIVES = [c.value for c in Collective]
 COPY_NAMES = {copy_name(kind) for kind in COPY_KINDS}
-MOST_DEVICES = 1 << 16  # what exceeds it is no number of a device
+MOST_DEVICES = 1 << 24  # what exceeds it is no number of a device, nor of devices
 
 # Bytes of an element, by the names PyTorch records ("dtype" of a collective, "Input type" of an operator).
 ELEMENT_BYTES = {
@@ -103,7 +103,8 @@ def _add_collectives(ops: RawOps, args: list[Args], classifier: Classifier) -> N
     for i in told:
         said = args[i]
         ops.collective[i] = meaning[str(said.collective)]
-        ops.group[i] = whole(said.group, -1)
+        group = whole(said.group, -1)
+        ops.group[i] = group if group < MOST_DEVICES else -1
         # The whole array: of a gather it is what comes out, of a scatter what goes in.
         elements = max(whole(said.elements_in, -1), whole(said.elements_out, -1))
         size = ELEMENT_BYTES.get(str(said.dtype).lower())

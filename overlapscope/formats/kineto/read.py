@@ -20,6 +20,7 @@ from .host import ANNOTATION, OPERATOR, read_host
 __all__ = ["read"]
 
 OVERHEAD = {"overhead"}
+MOST_RANKS = 10**9  # what exceeds it is no rank
 
 
 def read(path: Path, classifier: Classifier) -> RawTrace:
@@ -34,7 +35,8 @@ def read(path: Path, classifier: Classifier) -> RawTrace:
     """
     file = decode(path)
     events = Events(file.events)
-    unit = Unit(pid=_pid(events), rank=optional(file.distributed.get("rank")))
+    rank = optional(file.distributed.get("rank"))
+    unit = Unit(pid=_pid(events), rank=rank if rank is not None and 0 <= rank < MOST_RANKS else None)
     try:
         trace = read_gpu(file, events, classifier, unit)
         if trace is None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ...errors import InputError
 from ...intervals import Int64
 from ..raw import COPY_KINDS, MEMSET_NAME, Names, RawOps, Unit, copy_name, missing
 from .export import Export, codes_of
@@ -26,6 +27,8 @@ from .schema import (
 )
 
 __all__ = ["Found", "Units", "gpu_ops", "host_ops", "join_launches"]
+
+UNNAMED = "(unnamed kernel)"
 
 Int32 = npt.NDArray[np.int32]
 
@@ -80,9 +83,12 @@ def gpu_ops(export: Export, names: Names, units: Units) -> Found | None:
 
 
 def _kernels(export: Export, names: Names, units: Units) -> Found | None:
-    table = KERNEL_TABLE
-    if not export.has(table, "start", "end", "deviceId", "streamId"):
+    table, needed = KERNEL_TABLE, ("start", "end", "deviceId", "streamId")
+    if table not in export.columns:
         return None
+    if not export.has(table, *needed):
+        lacking = ", ".join(column for column in needed if not export.has(table, column))
+        raise InputError(f"its kernel table lacks {lacking}", "export it again", export.path)
     # Correlation ids are a fifth of the volume; without these tables nothing asks for them.
     with_ids = export.has(RUNTIME_TABLE) or export.has(EXTRA_TABLE)
     sql = (
@@ -94,7 +100,7 @@ def _kernels(export: Export, names: Names, units: Units) -> Found | None:
     batches: list[list[Int64 | Int32]] = []
     for batch in export.batches(sql):
         start, end, device, stream, pid, demangled, short, *ids = batch
-        # Ids of StringIds fit 31 bits: one key holds the pair.
+        # Ids of StringIds fit 32 bits: one key holds the pair.
         pair = codes_of(
             (demangled << 32) | (short & 0xFFFFFFFF), lambda key: pairs.setdefault(key, len(pairs))
         )
@@ -115,11 +121,11 @@ def _whole(batches: list[list[Int64 | Int32]], index: int) -> npt.NDArray:  # ty
 
 
 def _kernel_names(export: Export, names: Names, pairs: list[int]) -> Int32:
-    ids = [(key >> 32, key & 0xFFFFFFFF) for key in pairs]
+    ids = [(key >> 32 & 0xFFFFFFFF, key & 0xFFFFFFFF) for key in pairs]
     strings = _strings(export, {i for pair in ids for i in pair})
     codes = []
     for demangled, short in ids:
-        name = strings.get(demangled) or strings.get(short) or "(unnamed kernel)"
+        name = strings.get(demangled) or strings.get(short) or UNNAMED
         codes.append(names.code(name, strings.get(short)))
     return np.array(codes, np.int32)
 
@@ -129,7 +135,7 @@ def _strings(export: Export, ids: set[int]) -> dict[int, str]:
     found: dict[int, str] = {}
     if not export.has("StringIds", "id", "value"):
         return found
-    wanted = sorted(i for i in ids if 0 <= i < 0x7FFFFFFF)
+    wanted = sorted(i for i in ids if i != 0xFFFFFFFF)  # that is -1: no name
     for at in range(0, len(wanted), 500):
         some = ",".join(map(str, wanted[at : at + 500]))
         found.update(export.rows(f"SELECT id, CAST(value AS TEXT) FROM StringIds WHERE id IN ({some})"))

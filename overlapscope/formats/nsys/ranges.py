@@ -118,11 +118,16 @@ def read_ranks(export: Export, nvtx: Nvtx) -> Ranks:
     for tid, domain, number, message in rows:
         words = message.split()
         if (process_of(tid), domain, number) in marked:
-            if len(words) == 4 and words[1].isdigit() and words[3].isdigit():
+            if len(words) == 4 and _is_rank(words[1]) and _is_rank(words[3]):
                 told.of_process[process_of(tid)] = int(words[1])
                 told.world_size = int(words[3])
-        elif message.startswith("MPI Rank ") and len(words) == 3 and words[2].isdigit():
+        elif message.startswith("MPI Rank ") and len(words) == 3 and _is_rank(words[2]):
             mpi.of_process[process_of(tid)] = int(words[2])
     if told.of_process:
         return told
     return mpi if mpi.of_process else Ranks()
+
+
+def _is_rank(word: str) -> bool:
+    """Decimal, and no more than any job has."""
+    return word.isdecimal() and len(word) <= 9

@@ -12,9 +12,9 @@ from ...intervals import Spans, union
 from ...trace import LIMIT, NA, Dropped, Source
 from ..raw import FROM_NAME, Names, RawTrace
 from .export import HOW_TO_TRACE_GRAPHS, Export, no_ops
-from .ops import Found, Units, gpu_ops, host_ops, join_launches
+from .ops import UNNAMED, Found, Units, gpu_ops, host_ops, join_launches
 from .ranges import Nvtx, read_ranges, read_ranks
-from .schema import EXTRA_TABLE, GRAPH_TABLE, OVERHEAD_TABLES, PROVENANCE_KEY, process_of
+from .schema import EXTRA_TABLE, GRAPH_TABLE, KERNEL_TABLE, OVERHEAD_TABLES, PROVENANCE_KEY, process_of
 
 __all__ = ["read"]
 
@@ -54,7 +54,7 @@ def read(path: Path) -> RawTrace:
             overhead=_overhead(export),
             world_size=ranks.world_size,
             ranks_from=ranks.source,
-            warnings=_graph_warning(export),
+            warnings=_graph_warning(export) + _kernel_warnings(export, found, names, lanes),
         )
         _add_provenance(export, trace)
         return trace
@@ -68,6 +68,18 @@ def _graph_warning(export: Export) -> list[str]:
         f"{launches} CUDA graph launches were traced as a whole: the kernels inside are unknown, and their "
         f"compute, communication and overlap are missing from every figure; {HOW_TO_TRACE_GRAPHS}"
     ]
+
+
+def _kernel_warnings(export: Export, found: Found, names: Names, lanes: str) -> list[str]:
+    """Where no communication may only mean that the file does not tell."""
+    said = []
+    if lanes == "gpu" and KERNEL_TABLE not in export.columns:
+        said.append("the file has no kernel table: only copies are in these figures")
+    unnamed = names.pairs.get((UNNAMED, None))
+    count = 0 if unnamed is None else int((found.ops.name == unnamed).sum())
+    if count:
+        said.append(f"{count:,} kernels have no name in this file: they count as compute, whatever they are")
+    return said
 
 
 def _metadata(export: Export) -> dict[str, str]:
@@ -143,13 +155,17 @@ def _add_provenance(export: Export, trace: RawTrace) -> None:
         return
     try:
         said = json.loads(told)
-    except ValueError as error:
-        raise export.failed(ValueError(f"malformed: {PROVENANCE_KEY} is no JSON")) from error
+        dropped = [Dropped(**each) for each in said["dropped"]]
+        missing = {"tool", "ranks_from", "clock", "world_size", "command", "link", "warnings"} - said.keys()
+    except (ValueError, TypeError, KeyError) as error:
+        raise export.failed(ValueError(f"malformed: {PROVENANCE_KEY} cannot be read")) from error
+    if missing:
+        raise export.failed(ValueError(f"malformed: {PROVENANCE_KEY} lacks {', '.join(sorted(missing))}"))
     trace.source = Source(trace.source.path, "nsys", said["tool"], trace.source.schema)
     trace.ranks_from = said["ranks_from"]
     trace.clock = said["clock"]
     trace.world_size = said["world_size"]
     trace.command = said["command"]
     trace.link = said["link"]
-    trace.dropped += [Dropped(**dropped) for dropped in said["dropped"]]
+    trace.dropped += dropped
     trace.warnings += said["warnings"]

@@ -12,6 +12,7 @@ import pandas as pd
 
 from ... import __version__
 from ...classify import Kind
+from ...errors import OptionError
 from ...files import replacing
 from ...markers import DOMAIN
 from ...trace import NA, Trace
@@ -104,6 +105,8 @@ def write(trace: Trace, path: Path, *, force: bool = False) -> None:
     OptionError
         The file exists and `force` is not set, or cannot be written.
     """
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise OptionError("is no regular file", "name a file", path)
     import sqlite_utils  # not above: commands that only read need not wait for it
 
     with replacing(path, force=force) as beside:
