@@ -119,17 +119,22 @@ def overlap(trace: Trace, window: str | Windows | None = None) -> Overlap:
         The window cannot be read or lies outside the trace.
     """
     chosen = window if isinstance(window, Windows) else windows(trace, window)
-    rows, instances = [], []
+    rows, instances, collectives = [], [], []
     for rank, device, pid in trace.ranks[["rank", "device", "pid"]].itertuples(index=False):
-        figures, comm = _of_rank(trace, int(rank), chosen.of_rank[rank])
+        figures, comm, by_collective = _of_rank(trace, int(rank), chosen.of_rank[rank])
         rows.append({"rank": rank, "device": _known(device), "pid": _known(pid), **figures})
         instances.append(comm)
+        collectives += by_collective
     ranks = pd.DataFrame(rows, columns=list(RANK_COLUMNS)).astype(RANK_COLUMNS)
     table = pd.concat(instances, ignore_index=True).astype(INSTANCE_COLUMNS)
-    return Overlap(ranks, _collectives(trace, chosen, table), table, chosen)
+    shared = pd.DataFrame(collectives, columns=list(COLLECTIVE_COLUMNS)).astype(COLLECTIVE_COLUMNS)
+    return Overlap(ranks, shared, table, chosen)
 
 
-def _of_rank(trace: Trace, rank: int, window: Spans) -> tuple[dict[str, int | float | None], pd.DataFrame]:
+def _of_rank(
+    trace: Trace, rank: int, window: Spans
+) -> tuple[dict[str, int | float | None], pd.DataFrame, list[dict[str, object]]]:
+    """A rank's figures, its instances, and its rows per collective."""
     ops = trace.of_rank(rank)
     start, end = ops["start"].to_numpy(), ops["end"].to_numpy()
     kind = ops["kind"].cat.codes.to_numpy()
@@ -170,7 +175,7 @@ def _of_rank(trace: Trace, rank: int, window: Spans) -> tuple[dict[str, int | fl
     assert int(comm["exposed_ns"].sum()) == figures["exposed_comm_ns"], (
         f"rank {rank}: exposed time is not shared out"
     )
-    return figures, comm
+    return figures, comm, _by_collective(comm, window, C)
 
 
 def _instances(trace: Trace, comm: pd.DataFrame, window: Spans, compute: Spans) -> pd.DataFrame:
@@ -197,27 +202,25 @@ def _instances(trace: Trace, comm: pd.DataFrame, window: Spans, compute: Spans) 
     )
 
 
-def _collectives(trace: Trace, chosen: Windows, instances: pd.DataFrame) -> pd.DataFrame:
-    rows = []
-    for (rank, collective), some in instances.groupby(["rank", "collective"], sort=True):
-        ops = trace.of_rank(int(rank))
-        compute = ops[ops["kind"].isin([Kind.GEMM.value, Kind.ATTENTION.value, Kind.COMPUTE.value])]
-        C = union(compute["start"].to_numpy(), compute["end"].to_numpy())
-        M = intersect(union(some["start"].to_numpy(), some["end"].to_numpy()), chosen.of_rank[int(rank)])
+def _by_collective(comm: pd.DataFrame, window: Spans, compute: Spans) -> list[dict[str, object]]:
+    """One row per collective of a rank's instances."""
+    rows: list[dict[str, object]] = []
+    for collective, some in comm.groupby("collective", sort=True):
+        M = intersect(union(some["start"].to_numpy(), some["end"].to_numpy()), window)
         rows.append(
             {
-                "rank": rank,
+                "rank": some["rank"].iloc[0],
                 "collective": collective,
                 "count": len(some),
                 "union_ns": measure(M),
                 "sum_ns": int(some["duration_ns"].sum()),
-                "overlap_ns": measure(M & C),
+                "overlap_ns": measure(M & compute),
                 "exposed_ns": int(some["exposed_ns"].sum()),
                 # Half-known bytes would make a bandwidth too low: all instances or none.
                 "bytes": None if some["bytes"].isna().any() else int(some["bytes"].sum()),
             }
         )
-    return pd.DataFrame(rows, columns=list(COLLECTIVE_COLUMNS)).astype(COLLECTIVE_COLUMNS)
+    return rows
 
 
 def _touching(window: Spans, start: Int64, end: Int64) -> npt.NDArray[np.bool_]:

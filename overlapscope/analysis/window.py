@@ -76,7 +76,7 @@ def windows(trace: Trace, spec: str | None = None, step_pattern: str | None = No
     if spec == "whole":
         return _whole(trace)
     if spec == "steps" or spec is None:
-        return _steps(trace, step_pattern)
+        return _steps(trace, find_steps(trace, step_pattern), step_pattern)
     return _range(trace, spec)
 
 
@@ -113,16 +113,16 @@ def _whole(trace: Trace, note: str | None = None) -> Windows:
 
 
 def _steps_or_whole(trace: Trace) -> Windows:
-    if not len(find_steps(trace)):
+    steps = find_steps(trace)
+    if not len(steps):
         return _whole(trace)
     try:
-        return _steps(trace, None)
+        return _steps(trace, steps, None)
     except OptionError as error:
         return _whole(trace, f"the whole trace is analysed, since {error.what}")
 
 
-def _steps(trace: Trace, pattern: str | None) -> Windows:
-    steps = find_steps(trace, pattern)
+def _steps(trace: Trace, steps: pd.DataFrame, pattern: str | None) -> Windows:
     kept = steps[~steps["warmup"]]
     if not len(kept):
         if pattern is not None:

@@ -28,7 +28,7 @@ ParserError: type[Exception] = typer.BadParameter.__mro__[2]
 
 app = typer.Typer(
     name="overlapscope",
-    help=(__doc__ or "") and "How much communication hides under compute, what stays exposed, and why.",
+    help="How much communication hides under compute, what stays exposed, and why.",
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -6,7 +6,6 @@ import gzip
 import os
 import re
 import stat
-import zlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +14,7 @@ from ..classify import Classifier
 from ..errors import InputError, NotATraceError
 from ..trace import Dropped, Trace
 from .assemble import assemble
-from .raw import Progress, RawTrace
+from .raw import Progress, RawTrace, ungzipping
 from .report_file import exported, is_report
 
 __all__ = ["load"]
@@ -174,14 +173,8 @@ def _sniff(path: Path) -> str:
         if is_report(path, head):
             return "report"
         if head.startswith(b"\x1f\x8b"):
-            with gzip.open(path) as file:
+            with ungzipping(path), gzip.open(path) as file:
                 head = file.read(4096)
-    except EOFError as error:
-        raise InputError(
-            "the gzip stream ends early, the file was cut off", "copy or record it again", path
-        ) from error
-    except (zlib.error, gzip.BadGzipFile) as error:
-        raise InputError(f"is not readable as gzip ({error})", "copy or record it again", path) from error
     except PermissionError as error:
         raise InputError(
             "cannot be opened (permission denied)", "check the file's permissions", path

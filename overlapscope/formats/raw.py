@@ -5,12 +5,17 @@ Every reader fills this; `assemble` makes one `Trace` of all of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gzip
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from ..errors import InputError
 from ..intervals import Int64, Spans
 from ..trace import LIMIT, NA, Dropped, Source
 
@@ -26,6 +31,7 @@ __all__ = [
     "Unit",
     "copy_name",
     "missing",
+    "ungzipping",
     "within",
 ]
 
@@ -78,6 +84,19 @@ class Names:
 def within(times: Int64) -> bool:
     """Whether every time leaves room for sums in 64 bits."""
     return bool(np.all((times > -LIMIT) & (times < LIMIT)))
+
+
+@contextmanager
+def ungzipping(path: Path) -> Iterator[None]:
+    """Say of a damaged gzip stream what is wrong, as InputError."""
+    try:
+        yield
+    except EOFError as error:
+        what = "the gzip stream ends early, the file was cut off"
+        raise InputError(what, "copy or record it again", path) from error
+    except (zlib.error, gzip.BadGzipFile) as error:
+        what = f"is not readable as gzip ({error})"
+        raise InputError(what, "copy or record it again", path) from error
 
 
 def missing(count: int) -> Int64:

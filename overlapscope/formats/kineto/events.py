@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import decimal
 import gzip
-import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -19,7 +18,7 @@ import pyarrow.compute as pc
 from ...errors import InputError, NotATraceError
 from ...intervals import Int64
 from ...trace import LIMIT, NA, Dropped, Source
-from ..raw import within
+from ..raw import ungzipping, within
 
 __all__ = [
     "ABSENT",
@@ -126,16 +125,10 @@ def decode(path: Path, *, shapes: bool = False) -> File:
     InputError
         Cut off, damaged, or JSON of another kind.
     """
-    try:
-        data = path.read_bytes()
-        if data[:2] == b"\x1f\x8b":
+    data = path.read_bytes()
+    if data[:2] == b"\x1f\x8b":
+        with ungzipping(path):
             data = gzip.decompress(data)
-    except EOFError as error:
-        raise InputError(
-            "the gzip stream ends early, the file was cut off", "copy or record it again", path
-        ) from error
-    except (zlib.error, gzip.BadGzipFile) as error:
-        raise InputError(f"not readable as gzip ({error})", "copy or record it again", path) from error
     data = data.removeprefix(b"\xef\xbb\xbf")  # a byte order mark, which some editors leave
     try:
         if data[:4096].lstrip()[:1] == b"[":  # Chrome's bare list of events

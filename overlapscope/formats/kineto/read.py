@@ -40,6 +40,7 @@ def read(path: Path, classifier: Classifier) -> RawTrace:
     try:
         trace = read_gpu(file, events, classifier, unit)
         if trace is None:
+            del file, events  # a file is never held twice
             file = decode(path, shapes=True)
             events = Events(file.events)
             trace = read_host(file, events, classifier, unit)
