@@ -7,11 +7,11 @@ builds the program, which is imported, and torch with it, only by :meth:`Workloa
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
-from .config import BlockConfig, ConfigError
+from .config import BlockConfig, Config, ConfigError
 from .link import Link
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from .collectives import Ranks
 
-__all__ = ["WORKLOADS", "BlockConfig", "ConfigError", "Link", "Program", "Workload"]
+__all__ = ["WORKLOADS", "BlockConfig", "Config", "ConfigError", "Link", "Program", "Workload"]
 
 
 class Program(Protocol):
@@ -38,10 +38,29 @@ class Workload:
 
     name: str
     summary: str
-    config: type[BlockConfig]
+    config: type[Config]
     module: str
 
-    def build(self, config: BlockConfig, ranks: Ranks, device: torch.device) -> Program:
+    @property
+    def options(self) -> list[str]:
+        """Names of what it can be told."""
+        return [field.name for field in fields(self.config)]
+
+    def configure(self, device: str, **given: Any) -> Config:
+        """Its configuration for a device, "cpu" or "cuda", from the options that were given (not None).
+
+        Raises
+        ------
+        ConfigError
+            One of them is not of this workload.
+        """
+        for name, value in given.items():
+            if value is not None and name not in self.options:
+                own = ", ".join(f"--{option.replace('_', '-')}" for option in self.options)
+                raise ConfigError(name, f"is not an option of {self.name}", f"leave it out; there are {own}")
+        return self.config.of(device, **{name: given[name] for name in self.options if name in given})
+
+    def build(self, config: Config, ranks: Ranks, device: torch.device) -> Program:
         """This rank's share of the program, allocated on `device`."""
         program: Program = import_module(f".{self.module}", __name__).build(config, ranks, device)
         return program

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-__all__ = ["DTYPES", "SCHEDULES", "BlockConfig", "ConfigError"]
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["DTYPES", "SCHEDULES", "BlockConfig", "Config", "ConfigError", "among"]
 
 DTYPES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 """Element types by PyTorch's name, with their bytes."""
@@ -26,8 +30,54 @@ class ConfigError(ValueError):
         super().__init__(f"{option}: {what}; {remedy}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BlockConfig:
+def among(option: str, value: str, known: Iterable[str]) -> None:
+    """Raise :class:`ConfigError`, with the nearest that there is, unless `value` is one of the `known`."""
+    known = list(known)
+    if value not in known:
+        near = difflib.get_close_matches(value, known, n=1)
+        remedy = f"did you mean {near[0]}?" if near else f"choose from {', '.join(known)}"
+        raise ConfigError(option, f"{value!r} is not known", remedy)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """What every workload can be told; each has its own, derived from this.
+
+    Attributes
+    ----------
+    dtype : str
+        A key of :data:`DTYPES`.
+    seed : int
+        All random numbers follow from it, the same for every number of ranks.
+    """
+
+    dtype: str = "float32"
+    seed: int = 0
+
+    STEPS: ClassVar[int] = 3
+    WARMUP: ClassVar[int] = 1
+    """Iterations that are measured, and run before those, unless the user says otherwise."""
+
+    @classmethod
+    def of(cls, device: str, **given: Any) -> Self:
+        """The options that were given (not None), and for the rest what suits the device, "cpu" or "cuda"."""
+        return cls(**{name: value for name, value in given.items() if value is not None})
+
+    def check(self, tp: int, device: str = "cpu") -> None:
+        """Raise :class:`ConfigError` unless `tp` ranks can run this on such a device."""
+        among("dtype", self.dtype, DTYPES)
+
+    def memory(self, tp: int, device: str) -> int:
+        """Bytes one of `tp` ranks allocates at its peak, without the process itself."""
+        raise NotImplementedError
+
+    def operators(self, tp: int) -> int:
+        """About how many operators a profiler sees in one iteration on one of `tp` ranks."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockConfig(Config):
     """A stack of transformer blocks: pre-norm, causal attention, GELU, `ffn` wide.
 
     Attributes
@@ -36,8 +86,6 @@ class BlockConfig:
         Width of the residual stream, attention heads, width of the MLP.
     seq, batch, layers : int
         Tokens a sequence, sequences, blocks.
-    dtype : str
-        A key of :data:`DTYPES`.
     forward_only : bool
         Leave the backward pass out.
     sequence_parallel : bool
@@ -48,8 +96,6 @@ class BlockConfig:
         Of the pipelined schedule.
     overlap_backward : bool
         A column layer's collectives run under the GEMMs of its backward pass.
-    seed : int
-        Weights, input and upstream gradient follow from it, the same for every number of ranks.
     """
 
     hidden: int
@@ -58,16 +104,14 @@ class BlockConfig:
     seq: int
     batch: int
     layers: int = 1
-    dtype: str = "float32"
     forward_only: bool = False
     sequence_parallel: bool = False
     schedule: str = "serial"
     chunks: int | None = None
     overlap_backward: bool = True
-    seed: int = 0
 
     @classmethod
-    def of(cls, device: str, **given: Any) -> BlockConfig:
+    def of(cls, device: str, **given: Any) -> Self:
         """The options that were given (not None), and for the rest what suits the device, "cpu" or "cuda".
 
         On a CPU the GEMMs are large enough to be seen, and eight ranks on two cores stay within seconds; on a
@@ -84,11 +128,10 @@ class BlockConfig:
 
     def check(self, tp: int, device: str = "cpu") -> None:
         """Raise :class:`ConfigError` unless `tp` ranks can hold equal parts of this block, and run it so."""
+        super().check(tp, device)
         for name in ("hidden", "heads", "ffn", "seq", "batch", "layers"):
             if getattr(self, name) < 1:
                 raise ConfigError(name, f"is {getattr(self, name)}", "give 1 or more")
-        if self.dtype not in DTYPES:
-            raise ConfigError("dtype", f"{self.dtype!r} is not known", f"choose from {', '.join(DTYPES)}")
         if self.hidden % self.heads:
             raise ConfigError(
                 "heads", f"{self.heads} do not divide hidden {self.hidden}", "give a divisor of it"
@@ -102,10 +145,7 @@ class BlockConfig:
         self._check_schedule(tp, device)
 
     def _check_schedule(self, tp: int, device: str) -> None:
-        if self.schedule not in SCHEDULES:
-            near = difflib.get_close_matches(self.schedule, SCHEDULES, n=1)
-            remedy = f"did you mean {near[0]}?" if near else f"choose from {', '.join(SCHEDULES)}"
-            raise ConfigError("schedule", f"{self.schedule!r} is not known", remedy)
+        among("schedule", self.schedule, SCHEDULES)
         if self.sequence_parallel and self.seq % tp:
             below, above = self.seq // tp * tp, -(-self.seq // tp) * tp
             nearest = f"{below} or {above}" if below else f"{above}"

@@ -40,8 +40,8 @@ class Request:
     workload: str
     tp: int = 1
     options: Mapping[str, Any] = field(default_factory=dict)
-    steps: int = 3
-    warmup: int = 1
+    steps: int | None = None  # None: as the workload's configuration says
+    warmup: int | None = None
     device: str = "auto"
     recorder: str = "auto"
     link: str | None = None  # the link to pretend, as :class:`workloads.Link` reads it
@@ -125,21 +125,23 @@ def make(request: Request, machine: Machine, nsys: Nsys | None) -> Plan:
     entry = workload(request.workload)
     _check_numbers(request)
     device = _device(request, machine)
-    config = entry.config.of(device, **request.options)
     try:
+        config = entry.configure(device, **request.options)
         config.check(request.tp, device)
         link = _link(request.link, device)
     except own.workloads().ConfigError as error:
         raise OptionError(error.what, error.remedy, f"--{error.option.replace('_', '-')}") from None
     recorder, why = _recorder(request.recorder, device, nsys)
-    operators = config.operators(request.tp) * (request.steps + request.warmup) if recorder == "torch" else 0
+    steps = config.STEPS if request.steps is None else request.steps
+    warmup = config.WARMUP if request.warmup is None else request.warmup
+    operators = config.operators(request.tp) * (steps + warmup) if recorder == "torch" else 0
     _check_memory(request.tp, config.memory(request.tp, device), operators, device, machine)
     return Plan(
         workload=request.workload,
         tp=request.tp,
         options=asdict(config),
-        steps=request.steps,
-        warmup=request.warmup,
+        steps=steps,
+        warmup=warmup,
         device=device,
         recorder=recorder,
         recorder_why=why,
@@ -152,7 +154,7 @@ def make(request: Request, machine: Machine, nsys: Nsys | None) -> Plan:
 def _check_numbers(request: Request) -> None:
     for option, least in (("tp", 1), ("steps", 1), ("warmup", 0), ("timeout", 1)):
         value = getattr(request, option)
-        if value < least:
+        if value is not None and value < least:
             raise OptionError(f"is {value}", f"give {least} or more", f"--{option}")
     for option, known in (("device", DEVICES), ("recorder", RECORDERS)):
         value = getattr(request, option)

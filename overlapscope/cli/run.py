@@ -16,8 +16,11 @@ if TYPE_CHECKING:
 
 __all__ = ["request", "run"]
 
-# typer reads Optional at run time, on 3.10 too.
+# typer reads Optional at run time, on 3.10 too. What is not given is None, so that an option which the workload
+# does not have can be told from one left alone.
 Count = Optional[int]  # noqa: UP045
+Switch = Optional[bool]  # noqa: UP045
+Word = Optional[str]  # noqa: UP045
 
 
 def request(
@@ -34,33 +37,38 @@ def request(
     batch: Annotated[Count, typer.Option(metavar="N", help="Sequences at once. Default: 2 (GPU: 1).")] = None,
     layers: Annotated[Count, typer.Option(metavar="N", help="Blocks, one after another. Default: 1.")] = None,
     dtype: Annotated[
-        Optional[str],  # noqa: UP045
+        Word,
         typer.Option(help="float32 (default on a CPU), bfloat16 (default on a GPU), float16 or float64."),
     ] = None,
     forward_only: Annotated[
-        bool, typer.Option("--forward-only", help="Leave the backward pass out.")
-    ] = False,
+        Switch, typer.Option("--forward-only", help="Leave the backward pass out.")
+    ] = None,
     sequence_parallel: Annotated[
-        bool,
+        Switch,
         typer.Option(
             "--sequence-parallel",
             help="Norms and residuals on each rank's part of the sequence: all-gathers and reduce-scatters.",
         ),
-    ] = False,
+    ] = None,
     schedule: Annotated[
-        str, typer.Option(metavar="NAME", help="serial, pipelined, ring or symm_mem: see the README.")
-    ] = "serial",
+        Word,
+        typer.Option(metavar="NAME", help="serial (default), pipelined, ring or symm_mem: see the README."),
+    ] = None,
     chunks: Annotated[Count, typer.Option(metavar="N", help="Of --schedule pipelined. Default: 4.")] = None,
     overlap_backward: Annotated[
-        bool,
+        Switch,
         typer.Option(
             "--overlap-backward/--no-overlap-backward",
-            help="Run a column layer's collectives under the GEMMs of its backward pass.",
+            help="Run a column layer's collectives under the GEMMs of its backward pass, or not. Default: do.",
         ),
-    ] = True,
-    seed: Annotated[int, typer.Option(metavar="N", help="Seed of weights, input and upstream gradient.")] = 0,
-    steps: Annotated[int, typer.Option(metavar="N", help="Steps to measure.")] = 3,
-    warmup: Annotated[int, typer.Option(metavar="N", help="Warm-up steps before those.")] = 1,
+    ] = None,
+    seed: Annotated[
+        Count, typer.Option(metavar="N", help="Seed of weights, input and upstream gradient. Default: 0.")
+    ] = None,
+    steps: Annotated[Count, typer.Option(metavar="N", help="Steps to measure. Default: 3.")] = None,
+    warmup: Annotated[
+        Count, typer.Option(metavar="N", help="Warm-up steps before those. Default: 1.")
+    ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     recorder: Annotated[
         str,
