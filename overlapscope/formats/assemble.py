@@ -79,7 +79,8 @@ def assemble(files: Sequence[RawTrace], classifier: Classifier) -> Trace:
             )
         ),
     )
-    return Trace(ops.frame(), ranges, _name_table(names, verdicts), lanes, ranks, provenance)
+    table = _name_table(names, verdicts)
+    return Trace(ops.frame(), ranges, table, lanes, ranks, provenance, tuple(_communicators(files)))
 
 
 def _drop_backward(file: RawTrace) -> None:
@@ -148,10 +149,12 @@ def _number_ranks(files: Sequence[RawTrace]) -> tuple[pd.DataFrame, RankOf, str]
             NA if unit.pid is None else unit.pid,
             unit.gpu,
             files[f].source.path,
+            f << 32 | unit.clock,
         )
         for f, u, unit in listed
     )
     ranks = pd.DataFrame(rows, columns=list(RANK_COLUMNS)).astype({"gpu": object, "source": object})
+    ranks["clock"] = pd.factorize(ranks["clock"])[0]
     ranks["gpu"] = ranks["gpu"].where(ranks["gpu"].notna(), None)
     return ranks, rank_of, how
 
@@ -238,6 +241,8 @@ class _Ops:
     thread: Int64
     bytes: Int64
     group: Int32
+    communicator: Int32
+    sequence: Int32
 
     def frame(self) -> pd.DataFrame:
         columns = {column: getattr(self, column) for column in self.__slots__}
@@ -260,6 +265,13 @@ def _ops(
         ]
     )
     name = np.concatenate([name_of[f][file.ops.name] for f, file in enumerate(files)])
+    numbers = _communicators(files)
+    communicator = np.concatenate(
+        [
+            np.array([*(numbers[n] for n in file.communicators), -1], np.int32)[file.ops.communicator]
+            for file in files
+        ]
+    )
     device = np.concatenate(
         [
             np.array([NA if u.device is None else u.device for u in file.units], np.int64)[file.ops.unit]
@@ -294,8 +306,15 @@ def _ops(
         thread=sorted_(joined("thread")),
         bytes=sorted_(joined("bytes")),
         group=sorted_(joined("group")),
+        communicator=sorted_(communicator),
+        sequence=sorted_(joined("sequence")),
     )
     return ops, lanes
+
+
+def _communicators(files: Sequence[RawTrace]) -> dict[str, int]:
+    """The communicators of all files, numbered by what names them."""
+    return {name: i for i, name in enumerate(dict.fromkeys(n for file in files for n in file.communicators))}
 
 
 def _order(rank: Int32, start: Int64) -> Int64 | None:

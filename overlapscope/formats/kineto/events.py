@@ -52,6 +52,9 @@ class Args(msgspec.Struct, frozen=True, gc=False):
     elements_out: Any = msgspec.field(default=None, name="Out msg nelems")
     dtype: Any = None
     group: Any = msgspec.field(default=None, name="Group size")
+    group_name: Any = msgspec.field(default=None, name="Process Group Name")
+    group_ranks: Any = msgspec.field(default=None, name="Process Group Ranks")
+    sequence: Any = msgspec.field(default=None, name="Seq")
 
 
 class ShapedArgs(Args, frozen=True, gc=False):

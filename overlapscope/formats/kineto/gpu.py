@@ -57,7 +57,7 @@ def read_gpu(file: File, events: Events, classifier: Classifier, unit: Unit) -> 
     ops = RawOps.of(*spans(activities), which.astype(np.int32), stream, np.array(codes, np.int32))
     ops.bytes[len(kernels) :] = integers([a.bytes for a in args[len(kernels) :]])
     _add_launches(ops, [a.correlation for a in args], events.untimed(LAUNCH))
-    _add_collectives(ops, args[: len(kernels)], classifier)
+    communicators = _add_collectives(ops, args[: len(kernels)], classifier)
     gpus = {optional(d.get("id")): d.get("name") for d in file.devices or ()}
     # A recorded rank names the process; it names a rank only where the process drives one device.
     rank = unit.rank if len(distinct) == 1 else None
@@ -65,7 +65,7 @@ def read_gpu(file: File, events: Events, classifier: Classifier, unit: Unit) -> 
         Unit(unit.pid, unit.process, int(d), None if gpus.get(d) is None else str(gpus[d]), rank)
         for d in distinct.tolist()
     ]
-    return RawTrace(file.source, "gpu", units, names, ops)
+    return RawTrace(file.source, "gpu", units, names, ops, communicators)
 
 
 def _args(event: Event) -> Args:
@@ -92,8 +92,12 @@ def _add_launches(ops: RawOps, correlations: list[object], calls: list[Event]) -
     ops.thread[known] = integers([e.tid for e in launching])
 
 
-def _add_collectives(ops: RawOps, args: list[Args], classifier: Classifier) -> None:
-    """Collective, bytes and group size where PyTorch recorded them with the kernel."""
+def _add_collectives(ops: RawOps, args: list[Args], classifier: Classifier) -> list[str]:
+    """Collective, bytes and communicator where PyTorch recorded them with the kernel.
+
+    Returns what names each communicator: PyTorch gives a group one name on all its ranks.
+    """
+    communicators: dict[str, int] = {}
     told = [i for i, said in enumerate(args) if said.collective is not None]
     meaning = {str(args[i].collective): FROM_NAME for i in told}
     for name in meaning:
@@ -110,6 +114,13 @@ def _add_collectives(ops: RawOps, args: list[Args], classifier: Classifier) -> N
         size = ELEMENT_BYTES.get(str(said.dtype).lower())
         if elements >= 0 and size is not None:
             ops.bytes[i] = elements * size
+        if said.group_name is not None:
+            # Ranks that are of no group in common may have made groups of one name.
+            name = f"process group {said.group_name} {said.group_ranks or ''}"
+            ops.communicator[i] = communicators.setdefault(name, len(communicators))
+            sequence = whole(said.sequence, -1)
+            ops.sequence[i] = sequence if 0 <= sequence < 1 << 31 else -1
+    return list(communicators)
 
 
 def _memory_name(name: str, category: str) -> str:
