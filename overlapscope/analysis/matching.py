@@ -11,7 +11,7 @@ What cannot be trusted is not matched, and the reason is told.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -39,6 +39,15 @@ TOGETHER = (
 # Of a kind of collective so many may end on one rank before they begin on another and the match still be trusted:
 # a clock that was read coarsely, or set by ends that jitter, does that to short ones.
 ASTRAY = 0.1
+
+APART = "they end on one rank before they begin on another"
+
+# Ends of one collective lie within a quarter of its transfer in the traces at hand (NVLink and PCIe, 10 µs to 1 ms).
+LOOSE = 0.5
+
+# On a CPU a collective ends when its thread is scheduled, milliseconds apart: there only a distance of that many
+# spreads is a clock's and not the scheduler's.
+ON_A_CPU = 10
 
 # A sequence is looked for so far beyond where the counts alone would put it.
 SLACK = 2
@@ -85,6 +94,12 @@ class Matching:
         places.match[rows], places.latest[rows] = self.ops["match"].to_numpy(), self.ops["latest"].to_numpy()
         return places
 
+    def only(self, kept: npt.NDArray[np.bool_]) -> Matching:
+        """The same for a trace of which some ops were kept."""
+        rows = self.ops[kept[self.ops["op"].to_numpy()]]
+        number = np.cumsum(kept) - 1
+        return replace(self, ops=rows.assign(op=number[rows["op"].to_numpy()]))
+
 
 class Places(NamedTuple):
     """For every op of a trace the number of its collective (-1: none) and when its last rank began (or NA)."""
@@ -124,7 +139,7 @@ def match(trace: Trace, align: str = "collectives") -> Matching:
     groups, refused = _groups(trace, comm)
     comm = comm[groups >= 0].assign(match=groups[groups >= 0])
     clocks = _clocks(trace, comm, align)
-    table, doubtful = _on_one_clock(comm, clocks)
+    table, doubtful = _on_one_clock(trace, comm, clocks)
     return Matching(table, clocks, (*refused, *doubtful))
 
 
@@ -309,6 +324,11 @@ def _clocks(trace: Trace, comm: pd.DataFrame, align: str) -> Clocks:
     # Of several ranks on one clock the last to end: nearest to the one instant at which it is over.
     table = ends.groupby(["match", "clock"])["end"].max().unstack()
     found = fit(distinct, list(_pairs(table))) if len(table) else {distinct[0]: ONE_CLOCK}
+    if trace.provenance.lanes == "host":
+        plain = {c for c, fitted in found.items() if abs(fitted.offset) > ON_A_CPU * (fitted.spread or 0)}
+        if not plain:
+            return Clocks()
+        found = {c: fitted if c in plain else ONE_CLOCK for c, fitted in found.items()}
     if len(found) == 1:
         return Clocks(how="too few collectives are matched to align the clocks by")
     lost = [rank for rank, clock in clock_of.items() if clock not in found]
@@ -341,42 +361,42 @@ def _told(of_rank: Mapping[int, Clock]) -> str:
     return f"{text}, spread (median absolute deviation) up to {spread / 1e3:,.1f} µs"
 
 
-def _on_one_clock(comm: pd.DataFrame, clocks: Clocks) -> tuple[pd.DataFrame, list[Refused]]:
-    """Matched ops on the common clock, with when the last rank began; and which kinds cannot be split."""
+def _on_one_clock(trace: Trace, comm: pd.DataFrame, clocks: Clocks) -> tuple[pd.DataFrame, list[Refused]]:
+    """Matched ops on the common clock, with when the last rank began; and of which that cannot be told."""
     rank = comm["rank"].to_numpy()
     start, end = comm["start"].to_numpy().copy(), comm["end"].to_numpy().copy()
     for one in np.unique(rank):
         here = rank == one
         start[here], end[here] = clocks[one].common(start[here]), clocks[one].common(end[here])
-    table = comm[["op", "rank", "match", "collective"]].assign(start=start, end=end)
+    table = comm[["op", "rank", "match"]].assign(start=start, end=end)
     by_match = table.groupby("match")
-    latest = by_match["start"].transform("max").to_numpy()
-    apart = (by_match["end"].transform("min").to_numpy() < latest) | _several_pairs(table)
-    share = pd.Series(apart).groupby(table["collective"].to_numpy()).transform("mean").to_numpy()
-    untold = apart | (share > ASTRAY)
+    latest, first_end, last_end, size = (
+        by_match[column].transform(how).to_numpy()
+        for column, how in (("start", "max"), ("end", "min"), ("end", "max"), ("rank", "size"))
+    )
+    doubts = pd.Series("", index=table.index, dtype=object)
+    for code, rows in comm.groupby("collective").indices.items():
+        collective = list(Collective)[int(code)]
+        apart = first_end[rows] < latest[rows]
+        unrecorded = trace.provenance.lanes == "gpu" and (comm["communicator"].to_numpy()[rows] < 0).all()
+        if collective is Collective.SEND_RECV and (size[rows] > 2).any():
+            doubts.iloc[rows[size[rows] > 2]] = "which ranks exchange is not recorded"
+        elif apart.mean() > ASTRAY:
+            doubts.iloc[rows] = APART
+        elif unrecorded and _loose(last_end[rows] - first_end[rows], first_end[rows] - latest[rows]):
+            doubts.iloc[rows] = "they end too far apart to be sure of one communicator, and none is recorded"
+        else:
+            doubts.iloc[rows[apart]] = APART
     own = latest.copy()
     for one in np.unique(rank):
         here = rank == one
         # Rounding must not put the beginning of the last rank before its own.
         own[here] = np.maximum(clocks[one].own(latest[here]), comm["start"].to_numpy()[here])
-    table["latest"] = np.where(untold, NA, own)
-    table["last"] = start == latest
-    return table, _why_untold(table, untold)
+    table["latest"] = np.where(doubts == "", own, NA)
+    names = pd.Series([list(Collective)[code].value for code in comm["collective"]], index=table.index)
+    told = doubts[doubts != ""].to_frame("why").assign(what=names).groupby(["what", "why"]).size()
+    return table, [Refused(int(count), what, why) for (what, why), count in told.items()]
 
 
-def _several_pairs(table: pd.DataFrame) -> npt.NDArray[np.bool_]:
-    """Sends and receives among more than two ranks: who waits for whom is not recorded."""
-    pairs = (table["collective"] == list(Collective).index(Collective.SEND_RECV)).to_numpy()
-    return np.asarray(pairs & (table.groupby("match")["rank"].transform("size").to_numpy() > 2), np.bool_)
-
-
-def _why_untold(table: pd.DataFrame, untold: npt.NDArray[np.bool_]) -> list[Refused]:
-    names = [c.value for c in Collective]
-    refused = []
-    for code, rows in table[untold].groupby("collective", sort=True):
-        collective = Collective(names[int(code)])
-        why = "they end on one rank before they begin on another"
-        if collective is Collective.SEND_RECV and _several_pairs(rows).any():
-            why = "which ranks exchange is not recorded"
-        refused.append(Refused(len(rows), collective.value, why))
-    return refused
+def _loose(spread: Int64, transfer: Int64) -> bool:
+    return bool(np.median(spread) > LOOSE * np.median(transfer))

@@ -43,8 +43,10 @@ VAGUE = [COLLECTIVE_CODE[Collective.OTHER], COLLECTIVE_CODE[Collective.SEND_RECV
 OVERHEAD_SHARE = 0.05
 
 
-def assemble(files: Sequence[RawTrace], classifier: Classifier) -> Trace:
+def assemble(files: Sequence[RawTrace], classifier: Classifier, *, session_clock: bool = True) -> Trace:
     """Bring the files together; `files` are in natural order of their paths.
+
+    With `session_clock` their clocks are brought together by the wall clock that each records.
 
     Raises
     ------
@@ -55,7 +57,7 @@ def assemble(files: Sequence[RawTrace], classifier: Classifier) -> Trace:
         _drop_backward(file)
     host = _one_kind_of_lanes(files)
     ranks, rank_of, ranks_from = _number_ranks(files)
-    origin, clock = _bring_clocks_together(files)
+    origin, clock = _bring_clocks_together(files, session_clock)
     names, name_of = _merge_names(files)
     verdicts = [classifier.host(n) if host else classifier.kernel(n, short) for n, short in names]
     ops, lanes = _ops(files, rank_of, name_of, verdicts)
@@ -173,10 +175,12 @@ def _refuse_one_rank_twice(files: Sequence[RawTrace], listed: list[tuple[int, in
         seen[unit.rank] = path
 
 
-def _bring_clocks_together(files: Sequence[RawTrace]) -> tuple[int | None, str]:
+def _bring_clocks_together(files: Sequence[RawTrace], session_clock: bool) -> tuple[int | None, str]:
     """Shift every file to the earliest one's time 0, by their wall clocks."""
     if len(files) == 1:
         return files[0].origin_ns, files[0].clock or "one file, one clock"
+    if not session_clock:
+        return None, "each file's own, as asked for"
     origins = [f.origin_ns for f in files]
     known = [o for o in origins if o is not None]
     if len(known) < len(files):
