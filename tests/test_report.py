@@ -140,10 +140,12 @@ def test_json_is_pinned(tmp_path: Path) -> None:
         "ranks_from",
         "world_size",
         "clock",
+        "alignment",
         "origin_ns",
         "command",
         "link",
         "window",
+        "unmatched",
         "dropped",
     ]
     assert said["provenance"]["window"] == {
