@@ -111,7 +111,7 @@ def test_a_profile_carries_the_role_of_every_range(done: Run) -> None:
     assert {roles[f"step {i}"] for i in range(STEPS)} == {"step"}
     assert roles["warmup 0"] == "warmup"
     assert {n for n, role in roles.items() if role == "comm"} == {
-        "attn.o.all_reduce",
+        "attn.out.all_reduce",
         "mlp.down.all_reduce",
         "mlp.up.grad.all_reduce",
         "attn.qkv.grad.all_reduce",
