@@ -17,11 +17,11 @@ role             what the range is
 ``replicated``   work that every rank does in full
 ``comm``         a collective, ``<what>.<collective>`` (``mlp.down.all_reduce``), from its call to its end; the
                  payload is its bytes
-``wait``         the program waits for a collective, computing nothing
+``wait``         the program is in a collective's call, or waits for its end, and computes nothing
 ===============  ====================================================================================
 
-A collective that is started and waited for later is a :func:`start` at the call, ended after the wait, with a
-``wait`` range around the waiting alone: it runs beside whatever the program does meanwhile.
+A collective that is started and waited for later is a :func:`start` before the call, ended after the wait, with
+``wait`` ranges around the call and the waiting alone: it runs beside whatever the program does meanwhile.
 
 Nothing is emitted, and next to nothing spent, unless something records. Neither torch nor nvtx is imported
 before the first range; a program without either runs as it would without markers.

@@ -2,7 +2,8 @@
 
 Everything goes along the first dimension. Each exchange is inside a range ``<name>.<collective>`` with the role
 ``comm``, from the call to the end of the wait, with its bytes; ranges of exchanges under way together overlap. The
-wait itself is inside a range ``<name>.<collective>.wait`` with the role ``wait``, on the thread that waits.
+call and the wait themselves, in which the thread computes nothing, are inside ranges ``<name>.<collective>.call`` and
+``<name>.<collective>.wait`` with the role ``wait``.
 
 ==================  ===================================  ==============  ===============
 call                result                               bytes           in a trace
@@ -121,13 +122,15 @@ class Wire:
         name = f"{self.layer}.grad" if self.backward else self.layer
         marker = markers.start(f"{name}.{collective}", "comm", bytes=size)
         on_gloo = x.device.type == "cpu"
-        if ranks.link is not None:
-            job = _paced(call, ranks, x, result, ranks.link.seconds(collective, size, ranks.size))
-            works = [exchange.post(f"paced:{collective}", job)]
-        elif on_gloo and collective == "send_recv":
-            works = [exchange.post(f"gloo:{collective}", _plain(call, ranks, x, result))]
-        else:
-            works = call(ranks, x, result)
+        # The call returns at once only as a rule: gloo's threads may take its core.
+        with markers.range(f"{marker.name}.call", "wait"):
+            if ranks.link is not None:
+                job = _paced(call, ranks, x, result, ranks.link.seconds(collective, size, ranks.size))
+                works = [exchange.post(f"paced:{collective}", job)]
+            elif on_gloo and collective == "send_recv":
+                works = [exchange.post(f"gloo:{collective}", _plain(call, ranks, x, result))]
+            else:
+                works = call(ranks, x, result)
         return Pending(result, works, marker)
 
 

@@ -16,8 +16,7 @@ from typing import Any
 from ..errors import OptionError
 from . import nsys as nsight
 from .launch import environment
-from .machine import Machine, inspect
-from .manifest import installed
+from .machine import Machine, inspect, installed
 from .nsys import Nsys
 from .plan import Plan, Request, make
 
