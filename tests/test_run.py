@@ -145,7 +145,7 @@ def test_run_json_says_what_ran_and_where(done: Run) -> None:
         0,
     )
     assert (data["device"], data["backend"], data["recorder"]) == ("cpu", "gloo", "torch")
-    assert data["recorder_why"] == "nsys records GPUs, and the run is on a CPU"
+    assert data["recorder_why"] == "on a CPU it records operators, and nsys ranges alone"
     shape = {"hidden": 64, "heads": 4, "ffn": 256, "seq": 32, "batch": 2, "layers": 2}
     ways = {"sequence_parallel": False, "schedule": "serial", "chunks": None, "overlap_backward": True}
     assert data["options"] == {**shape, **ways, "dtype": "float64", "forward_only": False, "seed": 0}
