@@ -17,12 +17,15 @@ from pathlib import Path
 
 from ..errors import RunError
 
-__all__ = ["Nsys", "export", "export_command", "find", "profile_command"]
+__all__ = ["Nsys", "export", "export_command", "find", "profile_command", "traps"]
 
 # What to ask for, in nsys's words. Kernels inside CUDA graphs one by one: their overlap cannot be known
 # otherwise. On a CPU ranges alone. No sampling and no context switches: they cost time and are not read.
 TRACE = {"cuda": ("--trace=cuda,nvtx", "--cuda-graph-trace=node"), "cpu": ("--trace=nvtx",)}
 PROFILE = ("--sample=none", "--cpuctxsw=none")
+# nvtx 0.2.12 and newer asks a tool whether it wants a domain. nsys 2022.4.2 does not answer, and gets nothing (tried
+# with nvtx 0.2.11 to 0.2.17); of newer ones none is known not to.
+ASKS, ANSWERS = (0, 2, 12), (2023,)
 # NCCL's own ranges carry communicator and bytes in blobs, which are left out by default.
 EXPORT = ("--include-blobs=true",)
 
@@ -49,6 +52,21 @@ def find() -> Nsys | None:
         _options(_ask(path, "profile", "--help")),
         _options(_ask(path, "export", "--help")),
     )
+
+
+def traps(nsys: Nsys, nvtx: str | None) -> list[str]:
+    """What is wrong with an nsys, or with it and the Python package nvtx together, each with its remedy."""
+    found = []
+    if nvtx is not None and _numbers(nsys.version) < ANSWERS and _numbers(nvtx) >= ASKS:
+        found.append(
+            f"it is older than what nvtx {nvtx} asks a tool: of Python's ranges it records those of "
+            "overlapscope.markers only; for all of them pip install 'nvtx==0.2.11', or install a newer nsys"
+        )
+    if next(_importers(Path(nsys.path)), None) is None:
+        found.append(
+            "its QdstrmImporter is not installed: where nsys needs it, runs are lost; install it whole"
+        )
+    return found
 
 
 def profile_command(nsys: Nsys, report: Path, program: Sequence[str], device: str) -> list[str]:
@@ -137,6 +155,10 @@ def _ask(*command: str) -> str:
 
 def _options(text: str) -> frozenset[str]:
     return frozenset(re.findall(r"--[a-z][a-z-]*[a-z]", text))
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", version))
 
 
 def _name(option: str) -> str:
