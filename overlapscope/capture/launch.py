@@ -127,7 +127,7 @@ class _Ranks:
         boot = Path(__file__).with_name("boot.py")
         command = [sys.executable, str(boot), str(folder.work.resolve()), self.private, str(os.getpid())]
         if nsys is not None:
-            command = nsight.profile_command(nsys, folder.work / REPORT, command)
+            command = nsight.profile_command(nsys, folder.work / REPORT, command, plan.device)
         with (folder.work / "launcher.log").open("wb") as log:
             # A session of its own: Ctrl-C reaches this process alone, which then ends the others in order.
             self.process = subprocess.Popen(

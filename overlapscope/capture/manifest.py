@@ -10,14 +10,13 @@ import re
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
-from importlib import metadata
 from typing import Any
 
 from .. import __version__
 from ..errors import RunError
 from .events import Event
 from .failure import statuses
-from .machine import Machine
+from .machine import Machine, installed
 from .nsys import Nsys
 from .plan import Plan
 
@@ -114,10 +113,3 @@ def _phases(events: Sequence[Event]) -> dict[str, float]:
             phases[name] = round(after - before, 3)
             before = after
     return phases
-
-
-def installed(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import OptionError
 from . import own
-from .machine import Machine
+from .machine import Machine, installed
 from .nsys import Nsys
 
 if TYPE_CHECKING:
@@ -217,11 +217,12 @@ def _recorder(asked: str, device: str, nsys: Nsys | None) -> tuple[str, str]:
     if asked == "nsys":
         if nsys is None:
             raise OptionError("nsys is not on PATH", "install Nsight Systems or give torch", "--recorder")
-        if device == "cpu":
-            raise OptionError("nsys records GPUs, and the run is on a CPU", "give torch", "--recorder")
+        if device == "cpu" and installed("nvtx") is None:
+            what = "on a CPU nsys records the ranges that the nvtx package sends, which is not installed"
+            raise OptionError(what, "pip install nvtx", "--recorder")
         return "nsys", "asked for"
     if device == "cpu":
-        return "torch", "nsys records GPUs, and the run is on a CPU"
+        return "torch", "on a CPU it records operators, and nsys ranges alone"
     if nsys is None:
         return "torch", "nsys is not on PATH"
     return "nsys", f"a GPU, and nsys {nsys.version} on PATH"

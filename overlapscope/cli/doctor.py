@@ -71,6 +71,7 @@ def as_dict(found: Checkup) -> dict[str, Any]:
         "driver_gpus": found.driver_gpus,
         "links": found.links,
         "nsys": None if found.nsys is None else {"version": found.nsys.version, "path": found.nsys.path},
+        "nsys_traps": list(found.nsys_traps),
         "nvtx": found.nvtx,
         "cuda_device_max_connections": {"here": found.connections, "in_run": found.connections_in_run},
         "run": None
@@ -168,7 +169,7 @@ def _peers(found: Checkup) -> str:
 
 def _nsys(found: Checkup) -> str:
     if found.nsys is not None:
-        return f"{found.nsys.version} ({found.nsys.path})"
+        return "; ".join([f"{found.nsys.version} ({found.nsys.path})", *found.nsys_traps])
     return (
         "not on PATH: runs on GPUs are recorded by torch.profiler, and .nsys-rep files cannot be read (their "
         "SQLite exports can)"

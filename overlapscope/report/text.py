@@ -210,6 +210,8 @@ def _ranks(console: Console, document: Document) -> None:
 
 def _kinds(document: Document) -> str:
     """What the compute consists of, since GEMMs are what people split."""
+    if document.provenance.from_ranges:
+        return "Compute: of what kind is not known."
     total = document.overlap.ranks[
         ["compute_ns", "gemm_ns", "attention_ns", "gemm_overlap_ns", "comm_ns"]
     ].sum()
