@@ -8,7 +8,7 @@ from __future__ import annotations
 import platform
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from importlib import metadata
 from typing import Any
@@ -67,14 +67,14 @@ class Manifest:
             "ranks": [],
         }
 
-    def end(self, plan: Plan, events: Sequence[Event], error: BaseException | None) -> None:
-        """Say how it ended."""
+    def end(self, ranks: Iterable[int], events: Sequence[Event], error: BaseException | None) -> None:
+        """Say how it ended, for the ranks that ran here."""
         self.data["complete"] = error is None
         self.data["why"] = None if error is None else without_paths(str(error) or type(error).__name__)
         if isinstance(error, RunError) and error.detail:
             self.data["detail"] = without_paths(error.detail)
         self.data["duration_s"] = round(time.monotonic() - self._began, 3)
-        self.data["ranks"] = statuses(events, plan.tp)
+        self.data["ranks"] = statuses(events, ranks)
         self.data["phases_s"] = _phases(events)
         for event in events:
             if event.kind == "measured":
