@@ -114,7 +114,18 @@ def _wrong_call(error: Exception) -> int:
     context = getattr(error, "ctx", None)
     message = error.format_message() if hasattr(error, "format_message") else str(error)
     command = context.command_path if context is not None else "overlapscope"
-    return _say(f"{message.rstrip('.')}; see {command} --help", 2)
+    return 2 if _one_of_many() else _say(f"{message.rstrip('.')}; see {command} --help", 2)
+
+
+def _one_of_many() -> bool:
+    """Whether a launcher has started this call on this node several times, and another of them speaks."""
+    from ..capture import find
+
+    try:
+        world = find(os.environ)
+    except OverlapscopeError:
+        return False
+    return world is not None and not world.speaks
 
 
 def _say(message: str, code: int) -> int:

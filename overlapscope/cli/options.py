@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 if TYPE_CHECKING:
+    from ..capture import World
     from ..classify import Classifier
     from ..formats.raw import Progress
 
@@ -26,6 +27,7 @@ __all__ = [
     "borrowing",
     "classifier",
     "keep_inputs",
+    "one_voice",
     "progress",
 ]
 
@@ -112,6 +114,19 @@ def keep_inputs(output: Path | None, paths: list[Path]) -> None:
     read = [p for path in paths for p in ([path, *path.iterdir()] if path.is_dir() else [path])]
     if any(path.exists() and output.samefile(path) for path in read):
         raise OptionError("is one of the files to read", "name another file", output)
+
+
+@contextmanager
+def one_voice(world: World) -> Iterator[None]:
+    """What goes wrong is said by one process of a node; the exit code is that of all."""
+    from ..errors import OverlapscopeError
+
+    try:
+        yield
+    except OverlapscopeError as error:
+        if world.speaks:
+            raise
+        raise typer.Exit(error.exit_code) from None
 
 
 @contextmanager

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from ..errors import OverlapscopeError
-from .options import borrowing, progress
+from .options import borrowing, one_voice, progress
 
 if TYPE_CHECKING:
     from ..capture import Request, RunDir, World
@@ -155,13 +154,8 @@ def _join(world: World, options: dict[str, Any]) -> None:
     """This process's rank. One process a node says what went wrong, and rank 0 what came of it."""
     from .. import capture
 
-    try:
-        with progress() if world.rank == 0 else nullcontext(lambda _: None) as tell:
-            joined = capture.join(request(**options), world, tell)
-    except OverlapscopeError as error:
-        if world.speaks:
-            raise
-        raise typer.Exit(error.exit_code) from None
+    with one_voice(world), progress() if world.rank == 0 else nullcontext(lambda _: None) as tell:
+        joined = capture.join(request(**options), world, tell)
     if world.rank != 0:
         return
     if joined.missing:
