@@ -165,7 +165,7 @@ def namespaces() -> Iterator[list[tuple[str, ...]]]:
     """Two network namespaces with a cable between them: what to put before a command to run it in each."""
     names = [f"os{os.getpid()}{end}" for end in "ab"]
     try:
-        for at, name in enumerate(names):
+        for name in names:
             ip("netns", "add", name)
             ip("-n", name, "link", "set", "lo", "up")
         ip("link", "add", names[0], "netns", names[0], "type", "veth", "peer", names[1], "netns", names[1])
@@ -254,7 +254,7 @@ def gone(pid: int) -> bool:
 @pytest.mark.real
 def test_a_killed_rank_is_named_once_and_what_was_recorded_is_kept(tmp_path: Path) -> None:
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
-    command = [*torchrun, "--master-port", str(free_port()), *RUN, "--steps", "100000", "-o", "out"]
+    command = [*torchrun, "--master-port", str(free_port()), *RUN, "--steps", "3000", "-o", "out"]
     process = start(command, tmp_path)
     events = wait_for(tmp_path / "out" / ".capture" / "events.jsonl", "done", 6)
     pids = {e.rank: e.fields["pid"] for e in events if e.kind == "started"}
@@ -274,7 +274,7 @@ def test_a_killed_rank_is_named_once_and_what_was_recorded_is_kept(tmp_path: Pat
 @pytest.mark.real
 def test_another_nodes_rank_that_died_is_told_apart_from_ones_own(tmp_path: Path) -> None:
     processes = [
-        start([sys.executable, *RUN, "--steps", "100000", "-o", "out"], tmp_path, **env) for env in srun(2)
+        start([sys.executable, *RUN, "--steps", "3000", "-o", "out"], tmp_path, **env) for env in srun(2)
     ]
     events = wait_for(tmp_path / "out" / "node1" / ".capture" / "events.jsonl", "done", 3)
     os.kill(next(e.fields["pid"] for e in events if e.kind == "started"), signal.SIGKILL)
@@ -299,7 +299,7 @@ def test_another_nodes_rank_that_died_is_told_apart_from_ones_own(tmp_path: Path
 def test_a_mistake_is_told_once_a_node(tmp_path: Path, options: list[str], message: str) -> None:
     done = world(tmp_path, mpirun(4), *options)
     assert [code for code, _, _ in done] == [2, 2, 2, 2]
-    (line,) = {line for line in lines(done)} if options[0] == "--launch" else lines(done)
+    (line,) = set(lines(done)) if options[0] == "--launch" else lines(done)
     assert line.startswith(f"overlapscope: {message}")
     assert list(tmp_path.iterdir()) == []
 

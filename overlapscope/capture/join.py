@@ -118,13 +118,20 @@ def _plan(request: Request, world: World) -> tuple[Plan, Machine]:
     machine, _ = look(request)
     plan = make(request, machine, None, here=world.local_size)
     why = f"nsys records what it starts itself, and {world.launcher} started the ranks"
-    threads = max(1, machine.cores // world.local_size) if _threads_left_open(os.environ) else plan.threads
+    threads = _share(machine, world) if _threads_left_open(os.environ) else plan.threads
     return replace(plan, recorder_why=why, threads=threads, start=world.command), machine
 
 
 def _threads_left_open(user: Mapping[str, str]) -> bool:
-    """Whether OMP_NUM_THREADS is torchrun's own: it sets 1, unless the user has set something."""
-    return "TORCHELASTIC_RUN_ID" in user and user.get("OMP_NUM_THREADS") == "1"
+    """Whether the user has not set OMP_NUM_THREADS. torchrun sets 1 where there is nothing."""
+    asked = user.get("OMP_NUM_THREADS", "")
+    return not asked.isdecimal() or ("TORCHELASTIC_RUN_ID" in user and asked == "1")
+
+
+def _share(machine: Machine, world: World) -> int:
+    """A rank's share of the cores; those that a launcher has bound it to, if that is what it did."""
+    bound = world.binds and machine.cores * world.local_size <= (os.cpu_count() or 1)
+    return machine.cores if bound else max(1, machine.cores // world.local_size)
 
 
 def _environment(plan: Plan, world: World, user: Mapping[str, str]) -> dict[str, str]:

@@ -125,7 +125,7 @@ class Ranks:
 
     def __init__(self, plan: Plan, folder: RunDir, nsys: Nsys | None) -> None:
         self.plan, self.folder = plan, folder
-        self.here: Sequence[int] = range(plan.tp)
+        self.here: Sequence[int] = range(plan.tp)  # ranks on this machine
         self.events: list[Event] = []
         self.interrupted = False
         self.silent = False

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ..errors import OptionError, OverlapscopeError, RunError
 from . import rank as program
 from .events import EventWriter
+from .launcher import GRACE_S
 from .network import in_use
 from .plan import Plan
 from .processes import die_with
@@ -74,6 +75,7 @@ def main(arguments: list[str]) -> int:
     die_with(parent)
     task, events = Task.load(private / "task.json"), EventWriter(private / "events.jsonl")
     plan, world = task.plan, task.world
+    store = None
     try:
         versions = program.preload(plan)
         store = _meet(world, plan.timeout)
@@ -81,6 +83,8 @@ def main(arguments: list[str]) -> int:
     except OverlapscopeError as error:
         told = {"what": error.what, "remedy": error.remedy, "about": error.about, "code": error.exit_code}
         events.write("barred", world.rank, **told)
+        if store is not None:
+            _leave(store, world, GRACE_S)  # the others are to hear of it from the store
         return 1
     except BaseException as error:
         what = "".join(traceback.format_exception_only(error)).strip().splitlines()[0]
@@ -216,10 +220,13 @@ def _gpu(plan: Plan, world: World) -> int:
 
 def _leave(store: Store, world: World, timeout: float) -> int:
     """Count this rank as done. Rank 0 waits for all: it keeps the store, and then every node has its trace."""
-    left, end = store.add("left", 1), time.monotonic() + timeout
-    while world.rank == 0 and left < world.size:
-        if time.monotonic() > end:
-            return 1
-        time.sleep(POLL_S)
-        left = store.add("left", 0)
+    try:
+        left, end = store.add("left", 1), time.monotonic() + timeout
+        while world.rank == 0 and left < world.size:
+            if time.monotonic() > end:
+                return 1
+            time.sleep(POLL_S)
+            left = store.add("left", 0)
+    except RuntimeError:  # the store is gone
+        return 1
     return 0

@@ -38,6 +38,8 @@ class World:
         Where all meet.
     hosted : bool
         Whether the launcher listens there; else rank 0 does.
+    binds : bool
+        Whether the launcher is one that gives each process cores of its own.
     command : str
         What to write before ``overlapscope run`` to start such a world.
     """
@@ -51,6 +53,7 @@ class World:
     address: str
     port: int
     hosted: bool = False
+    binds: bool = False
     command: str = ""
 
     @property
@@ -176,6 +179,7 @@ def _world(launcher: _Launcher, environment: Mapping[str, str]) -> World:
         address=address,
         port=port,
         hosted=environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
+        binds=launcher.name in ("mpirun", "srun"),
         command=launcher.command.format(nodes=nodes, local=local_size, size=size),
     )
 
