@@ -138,6 +138,26 @@ def test_mpirun_on_one_machine_leaves_what_a_run_leaves(tmp_path: Path, spawned:
 
 
 @pytest.mark.real
+def test_a_real_mpirun(tmp_path: Path, spawned: dict[int, Any]) -> None:
+    if shutil.which("mpirun") is None:
+        pytest.skip("no mpirun (Open MPI)")
+    command = [
+        "mpirun",
+        "--allow-run-as-root",
+        "--oversubscribe",
+        "-n",
+        "2",
+        sys.executable,
+        *RUN,
+        "-o",
+        "out",
+    ]
+    ((code, out, err),) = ended([start(command, tmp_path)])
+    assert (code, lines([(code, out, err)])) == (0, []), err
+    assert structure(load(tmp_path / "out")) == spawned[2]
+
+
+@pytest.mark.real
 def test_srun_on_two_nodes_keeps_a_trace_of_each_and_report_reads_both(
     tmp_path: Path, spawned: dict[int, Any]
 ) -> None:

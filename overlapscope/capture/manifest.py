@@ -102,7 +102,7 @@ def _phases(events: Sequence[Event]) -> dict[str, float]:
     }
     if not events:
         return {}
-    phases, before = {}, events[0].time
+    phases, before = {}, min(event.time for event in events)
     for kind, name in (
         ("imported", "import"),
         ("ready", "start"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from ..formats.raw import Progress
 
 __all__ = [
+    "SILENCE_S",
     "Force",
     "Output",
     "Paths",
@@ -70,6 +72,9 @@ Force = Annotated[bool, typer.Option("--force", help="Replace the output file if
 
 
 Command = Callable[..., Any]
+
+SILENCE_S = 1.0
+"""How long a process that says nothing still waits: launchers end all others, the one that speaks too, once one fails."""
 
 
 def borrowing(source: Command, *, without: Collection[str] = ()) -> Callable[[Command], Command]:
@@ -126,6 +131,7 @@ def one_voice(world: World) -> Iterator[None]:
     except OverlapscopeError as error:
         if world.speaks:
             raise
+        time.sleep(SILENCE_S)
         raise typer.Exit(error.exit_code) from None
 
 
