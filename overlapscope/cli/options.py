@@ -74,7 +74,7 @@ Force = Annotated[bool, typer.Option("--force", help="Replace the output file if
 Command = Callable[..., Any]
 
 SILENCE_S = 1.0
-"""How long a process that says nothing still waits: launchers end all others, the one that speaks too, once one fails."""
+"""How long a process that says nothing waits: once one fails launchers end all others, the one that speaks too."""
 
 
 def borrowing(source: Command, *, without: Collection[str] = ()) -> Callable[[Command], Command]:
