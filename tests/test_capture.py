@@ -632,7 +632,7 @@ def test_statuses_tell_how_each_rank_ended() -> None:
     events = [Event("started", 0.0, rank, {"pid": 100 + rank}) for rank in range(5)]
     events += [Event("finished", 1.0, 0), ended(0, 2, 0), error(1, 1, "B"), ended(1, 2, 1), ended(2, 2, -9)]
     events += [ended(3, 3, -9, ours=True)]
-    assert statuses(events, 5) == [
+    assert statuses(events, range(5)) == [
         {"rank": 0, "pid": 100, "status": "finished"},
         {"rank": 1, "pid": 101, "status": "failed"},
         {"rank": 2, "pid": 102, "status": "killed by SIGKILL"},

@@ -80,7 +80,16 @@ def test_json_keys_are_documented() -> None:
 def test_options_named_exist() -> None:
     """No option of ours in the text that no command knows."""
     named = set(re.findall(r"--[a-z][a-z-]+", README))
-    theirs = {"--trace", "--cuda-graph-trace", "--type", "--sample", "--standalone", "--nproc-per-node"}
+    theirs = {"--trace", "--cuda-graph-trace", "--type", "--sample"}  # nsys
+    theirs |= {
+        "--standalone",
+        "--nnodes",
+        "--node-rank",
+        "--nproc-per-node",
+        "--master-addr",
+        "--master-port",
+    }
+    theirs |= {"--rdzv-endpoint", "--nodes", "--ntasks"}  # torchrun, srun
     known: set[str] = set()
     for command in ("run", "scale", "report", "convert", "kernels", "doctor"):
         done = subprocess.run(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import sys
 import textwrap
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .. import __version__
-from ..errors import RunError
+from ..errors import OptionError, RunError
 from .options import progress
 
 if TYPE_CHECKING:
@@ -84,6 +85,7 @@ def as_dict(found: Checkup) -> dict[str, Any]:
             "recorder_why": plan.recorder_why,
             "threads_per_rank": plan.threads,
         },
+        "launcher": _launcher(),
         "broken": found.broken,
     }
 
@@ -102,10 +104,26 @@ def render(found: Checkup) -> str:
     lines += _said(
         "nvtx", found.nvtx or "not installed: nsys would record no ranges of ours; pip install nvtx"
     )
+    launcher = _launcher()
+    if launcher is not None:
+        lines += _said("launcher", launcher)
     lines += ["", CONNECTIONS, *_said("", _connections(found)), "", "overlapscope run would choose"]
     for label, text in _choice(found):
         lines += _said(label, text)
     return "\n".join(lines) + "\n"
+
+
+def _launcher() -> str | None:
+    """Whose ranks `run` would join; None where it would start its own."""
+    from ..capture import find
+
+    try:
+        world = find(os.environ)
+    except OptionError as error:
+        return f"run would refuse to join: {error}"
+    if world is None:
+        return None
+    return f"{world.launcher} started this as rank {world.rank} of {world.size}, which run would join"
 
 
 def _said(label: str, text: str) -> list[str]:

@@ -109,7 +109,8 @@ def _sources(document: Document) -> str:
     schema = f" ({', '.join(formats)})" if formats else ""
     if len(paths) == 1:
         return f"{paths[0]}{schema}"
-    return f"{len(paths)} files, {paths[0]} to {paths[-1].name}{schema}"
+    last = paths[-1].name if paths[-1].name != paths[0].name else "/".join(paths[-1].parts[-2:])
+    return f"{len(paths)} files, {paths[0]} to {last}{schema}"
 
 
 def _window(document: Document) -> str:
