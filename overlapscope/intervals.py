@@ -18,6 +18,7 @@ __all__ = [
     "Spans",
     "claim",
     "covered",
+    "held",
     "innermost",
     "intersect",
     "measure",
@@ -184,6 +185,25 @@ def innermost(start: Int64, end: Int64, instant: Int64) -> Int64:
         at[astray] = outer[at[astray]]
         astray = astray[at[astray] >= 0]
     return np.asarray(np.where(at >= 0, order[at], -1), np.int64)
+
+
+def held(start: Int64, end: Int64) -> tuple[Int64, Int64, Int64]:
+    """The time that each interval holds as the :func:`innermost`: what its inner ones leave of it.
+
+    Returns
+    -------
+    (start, end, owner)
+        Disjoint pieces in order, with the position of the interval that each belongs to. Pieces that touch have
+        different owners.
+    """
+    edges = np.unique(np.concatenate([start, end]))
+    if len(edges) < 2:
+        return _NONE, _NONE, _NONE
+    owner = innermost(start, end, edges[:-1])
+    first = np.flatnonzero(np.concatenate([[True], owner[1:] != owner[:-1]]))
+    last = np.append(first[1:], len(owner))
+    held = owner[first] >= 0
+    return edges[first][held], edges[last][held], owner[first][held]
 
 
 def _ends_later(end: Int64) -> Int64:

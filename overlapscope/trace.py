@@ -103,6 +103,7 @@ class Provenance:
     world_size: int | None = None
     command: str | None = None  # the `overlapscope run` that made it
     link: str | None = None  # the paced link of a `run`, None for a real one
+    from_ranges: bool = False  # nothing but the program's own ranges was recorded: ops are made of them
     dropped: tuple[Dropped, ...] = ()
     warnings: tuple[str, ...] = ()
 

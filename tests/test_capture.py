@@ -315,7 +315,7 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_profile_command_asks_for_kernels_and_ranges_and_nothing_that_costs() -> None:
-    assert nsys.profile_command(NSYS, Path("out/report"), ["python", "x.py"]) == [
+    assert nsys.profile_command(NSYS, Path("out/report"), ["python", "x.py"], "cuda") == [
         "/opt/nsys",
         "profile",
         "--trace=cuda,nvtx",
@@ -332,10 +332,63 @@ def test_the_profile_command_asks_for_kernels_and_ranges_and_nothing_that_costs(
 
 def test_an_option_that_this_nsys_does_not_know_is_left_out() -> None:
     old = replace(NSYS, profile_options=frozenset({"--trace", "--sample"}), export_options=frozenset())
-    assert nsys.profile_command(old, Path("r"), ["p"])[2:-4] == ["--trace=cuda,nvtx", "--sample=none"]
+    command = nsys.profile_command(old, Path("r"), ["p"], "cuda")
+    assert command[2:-4] == ["--trace=cuda,nvtx", "--sample=none"]
     assert nsys.export_command(old, Path("r"), Path("t.sqlite"))[1:] == [
         *("export", "--type", "sqlite", "--force-overwrite=true", "-o", "t.sqlite", "r.nsys-rep")
     ]
+
+
+def test_on_a_cpu_ranges_alone_are_asked_for() -> None:
+    command = nsys.profile_command(NSYS, Path("r"), ["p"], "cpu")
+    assert command[2:-4] == ["--trace=nvtx", "--sample=none", "--cpuctxsw=none"]
+
+
+SPLIT_IMPORTER = """#!{python}
+import os, pathlib, sys
+here = pathlib.Path(sys.argv[0]).parent
+if os.environ["LD_LIBRARY_PATH"] != str(here) or sys.argv[1::2] != ["-i", "-o"]:
+    sys.exit("its libraries are not found")
+pathlib.Path(sys.argv[4]).write_bytes(pathlib.Path(sys.argv[2]).read_bytes())
+"""
+
+
+def split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, importer: bool) -> nsys.Nsys:
+    """An nsys laid out as Debian does it: two folders, and links from PATH through the one into the other."""
+    host, target = tmp_path / "lib" / "nsight", tmp_path / "lib" / "arch" / "nsight" / "target-linux-x64"
+    for folder in (host / "bin", host / "host-linux-x64", target, tmp_path / "bin"):
+        folder.mkdir(parents=True)
+    (tmp_path / "bin" / "nsys").symlink_to("../lib/nsight/bin/nsys")
+    (host / "bin" / "nsys").symlink_to("../target-linux-x64/nsys")
+    (host / "target-linux-x64").symlink_to("../arch/nsight/target-linux-x64")
+    programs = {target / "nsys": STAND_IN.replace(".nsys-rep", ".qdstrm")}
+    if importer:
+        programs[host / "host-linux-x64" / "QdstrmImporter"] = SPLIT_IMPORTER
+    for path, text in programs.items():
+        path.write_text(text.format(python=sys.executable))
+        path.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("NSYS_CALLS", str(tmp_path / "calls"))
+    found = nsys.find()
+    assert found is not None
+    return found
+
+
+def test_a_raw_recording_goes_through_the_importer_of_a_split_installation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = split(tmp_path, monkeypatch, importer=True)
+    (tmp_path / "r.qdstrm").write_text("raw")
+    nsys.export(found, tmp_path / "r", tmp_path / "t.sqlite")
+    assert (tmp_path / "r.nsys-rep").read_text() == "raw"
+    assert (tmp_path / "t.sqlite").is_file()
+
+
+def test_without_an_importer_what_is_missing_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = split(tmp_path, monkeypatch, importer=False)
+    (tmp_path / "r.qdstrm").write_text("raw")
+    with pytest.raises(RunError, match=r"left its raw recording.*install all of Nsight Systems"):
+        nsys.export(found, tmp_path / "r", tmp_path / "t.sqlite")
 
 
 def test_the_export_takes_the_blobs_along() -> None:
@@ -369,9 +422,7 @@ def test_a_run_under_nsys_starts_fresh_ranks_and_records_nothing_itself(
     assert [rank["status"] for rank in manifest["ranks"]] == ["finished", "finished"]
     assert any("recording with nsys" in text for text in texts)
     calls = stand_in.read_text().splitlines()
-    assert calls[3].startswith(
-        "profile --trace=cuda,nvtx --cuda-graph-trace=node --sample=none --force-overwrite"
-    )
+    assert calls[3].startswith("profile --trace=nvtx --sample=none --force-overwrite")
     assert "boot.py" in calls[3]
     assert calls[4].startswith("export --type sqlite --include-blobs=true ")
 
@@ -421,12 +472,6 @@ def plan(tp: int = 1, **changes: Any) -> Plan:
         ({"tp": 8}, GPUS, None, "--tp: 8 ranks, and 4 GPUs are visible; give at most 4, or --device cpu"),
         (
             {"recorder": "nsys"},
-            CPU,
-            NSYS,
-            "--recorder: nsys records GPUs, and the run is on a CPU; give torch",
-        ),
-        (
-            {"recorder": "nsys"},
             GPUS,
             None,
             "--recorder: nsys is not on PATH; install Nsight Systems or give torch",
@@ -440,6 +485,17 @@ def test_what_cannot_be_is_refused_in_one_line(
         make(Request(**{"workload": "block", **request_}), machine, found)
     assert str(caught.value) == message
     assert caught.value.exit_code == 2
+
+
+def test_nsys_records_on_a_cpu_where_it_is_asked_for_and_nvtx_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    request = Request(workload="block", tp=2, recorder="nsys")
+    chosen = make(request, CPU, NSYS)
+    assert (chosen.device, chosen.recorder, chosen.recorder_why) == ("cpu", "nsys", "asked for")
+    monkeypatch.setattr("overlapscope.capture.plan.installed", lambda package: None)
+    with pytest.raises(OptionError, match=r"--recorder: on a CPU .* the nvtx package .*; pip install nvtx"):
+        make(request, CPU, NSYS)
 
 
 def test_more_than_memory_holds_is_refused_with_both_figures() -> None:
@@ -458,8 +514,8 @@ def test_more_than_memory_holds_is_refused_with_both_figures() -> None:
 @pytest.mark.parametrize(
     ("machine", "found", "device", "recorder", "why"),
     [
-        (CPU, None, "cpu", "torch", "nsys records GPUs, and the run is on a CPU"),
-        (CPU, NSYS, "cpu", "torch", "nsys records GPUs, and the run is on a CPU"),
+        (CPU, None, "cpu", "torch", "on a CPU it records operators, and nsys ranges alone"),
+        (CPU, NSYS, "cpu", "torch", "on a CPU it records operators, and nsys ranges alone"),
         (GPUS, None, "cuda", "torch", "nsys is not on PATH"),
         (GPUS, NSYS, "cuda", "nsys", "a GPU, and nsys 2024.5.1 on PATH"),
     ],
@@ -576,7 +632,7 @@ def test_statuses_tell_how_each_rank_ended() -> None:
     events = [Event("started", 0.0, rank, {"pid": 100 + rank}) for rank in range(5)]
     events += [Event("finished", 1.0, 0), ended(0, 2, 0), error(1, 1, "B"), ended(1, 2, 1), ended(2, 2, -9)]
     events += [ended(3, 3, -9, ours=True)]
-    assert statuses(events, 5) == [
+    assert statuses(events, range(5)) == [
         {"rank": 0, "pid": 100, "status": "finished"},
         {"rank": 1, "pid": 101, "status": "failed"},
         {"rank": 2, "pid": 102, "status": "killed by SIGKILL"},

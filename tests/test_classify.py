@@ -218,6 +218,15 @@ host-paced          comm:reduce_scatter  paced:reduce_scatter
 host-paced          comm:send_recv       paced:send_recv
 host-mpi            comm:all_reduce      mpi:all_reduce
 host-ucc            comm:all_gather      ucc:all_gather
+marked-comm         comm:all_reduce      comm:mlp.down.all_reduce
+marked-comm         comm:reduce_scatter  comm:attn.qkv.grad.reduce_scatter
+marked-comm         comm:send_recv       comm:ring.send_recv
+marked-comm         comm:broadcast       comm:broadcast
+marked-comm         comm:all_gather      comm:weights.allgather
+marked-comm         comm:other           comm:gradients
+marked-comm         comm:other           comm:all_reduce.of.gradients
+marked-compute      compute              sharded:attn.out.dgrad
+marked-compute      compute              replicated:aten::mm
 host-dispatch       none                 c10d::allreduce_
 host-dispatch       none                 record_param_comms
 host-dispatch       none                 c10d_functional::all_reduce
@@ -302,6 +311,7 @@ ANNOTATIONS = """
 name-all-reduce      all_reduce      nccl:all_reduce
 name-all-reduce      all_reduce      xccl:all_reduce
 name-all-reduce      all_reduce      gloo:sparse_all_reduce
+name-all-reduce      all_reduce      comm:mlp.down.all_reduce
 name-all-reduce      all_reduce      ncclAllReduce
 name-all-reduce      all_reduce      allreduce
 name-all-reduce      all_reduce      nccl:allreduce_coalesced

@@ -145,7 +145,7 @@ def plain_block(x: torch.Tensor, w: dict[str, torch.Tensor]) -> torch.Tensor:
         scores = q @ k.transpose(1, 2) / size**0.5
         future = torch.ones(CONFIG.seq, CONFIG.seq, dtype=torch.bool).triu(1)
         heads.append(torch.softmax(scores.masked_fill(future, -torch.inf), dim=-1) @ v)
-    x = x + torch.cat(heads, dim=-1) @ w["o.weight"].T + w["o.bias"]
+    x = x + torch.cat(heads, dim=-1) @ w["out.weight"].T + w["out.bias"]
     y = F.layer_norm(x, (CONFIG.hidden,), w["mlp_norm.weight"], w["mlp_norm.bias"])
     y = y @ w["up.weight"].T + w["up.bias"]
     y = 0.5 * y * (1.0 + torch.erf(y / 2.0**0.5))
@@ -160,7 +160,7 @@ def full(name: str, shards: list[torch.Tensor]) -> torch.Tensor:
         return torch.cat([s.chunk(3)[part] for part in range(3) for s in shards])
     if layer == "up":
         return torch.cat(shards)
-    if layer in ("o", "down") and kind == "weight":
+    if layer in ("out", "down") and kind == "weight":
         return torch.cat(shards, dim=1)
     for shard in shards:
         torch.testing.assert_close(shard, shards[0], rtol=0, atol=0)

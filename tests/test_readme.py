@@ -49,7 +49,7 @@ def test_commands_in_order(tmp_path: Path) -> None:
         )
         assert done.returncode == 0, f"{body}\n{done.stdout}\n{done.stderr}"
         assert "Traceback" not in done.stderr
-    assert {"all.sqlite", "my-run", "report.json"} <= {p.name for p in tmp_path.iterdir()}
+    assert {"all.sqlite", "my-run", "profiles", "report.json"} <= {p.name for p in tmp_path.iterdir()}
 
 
 def headings(report: str) -> list[str]:
@@ -80,7 +80,16 @@ def test_json_keys_are_documented() -> None:
 def test_options_named_exist() -> None:
     """No option of ours in the text that no command knows."""
     named = set(re.findall(r"--[a-z][a-z-]+", README))
-    theirs = {"--trace", "--cuda-graph-trace", "--type"}
+    theirs = {"--trace", "--cuda-graph-trace", "--type", "--sample"}  # nsys
+    theirs |= {
+        "--standalone",
+        "--nnodes",
+        "--node-rank",
+        "--nproc-per-node",
+        "--master-addr",
+        "--master-port",
+    }
+    theirs |= {"--rdzv-endpoint", "--nodes", "--ntasks"}  # torchrun, srun
     known: set[str] = set()
     for command in ("run", "scale", "report", "convert", "kernels", "doctor"):
         done = subprocess.run(

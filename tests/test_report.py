@@ -144,6 +144,7 @@ def test_json_is_pinned(tmp_path: Path) -> None:
         "origin_ns",
         "command",
         "link",
+        "from_ranges",
         "window",
         "unmatched",
         "dropped",
@@ -169,12 +170,17 @@ def test_json_is_pinned(tmp_path: Path) -> None:
         "sum_ns": 6_000_000,
         "overlap_ns": 2_000_000,
         "exposed_ns": 4_000_000,
+        "exposed_wait_ns": 0,
+        "exposed_wire_ns": 4_000_000,
+        "exposed_unsplit_ns": 0,
         "bytes": None,
     }
-    assert said["unclassified"] == [{"name": HOSTILE, "count": 4, "sum_ns": 2000}]
-    assert said["warnings"] == [
-        "communication includes waiting for ranks that come late; the two are not told apart yet"
+    assert said["stragglers"] == [
+        {"rank": 0, "collectives": 2, "last": 0, "late_ns": 0, "cost_ns": 0},
+        {"rank": 1, "collectives": 2, "last": 2, "late_ns": 2_000_000, "cost_ns": 0},
     ]
+    assert said["unclassified"] == [{"name": HOSTILE, "count": 4, "sum_ns": 2000}]
+    assert said["warnings"] == []
 
 
 def test_json_says_null_not_nan(tmp_path: Path) -> None:

@@ -111,7 +111,7 @@ def test_a_profile_carries_the_role_of_every_range(done: Run) -> None:
     assert {roles[f"step {i}"] for i in range(STEPS)} == {"step"}
     assert roles["warmup 0"] == "warmup"
     assert {n for n, role in roles.items() if role == "comm"} == {
-        "attn.o.all_reduce",
+        "attn.out.all_reduce",
         "mlp.down.all_reduce",
         "mlp.up.grad.all_reduce",
         "attn.qkv.grad.all_reduce",
@@ -145,7 +145,7 @@ def test_run_json_says_what_ran_and_where(done: Run) -> None:
         0,
     )
     assert (data["device"], data["backend"], data["recorder"]) == ("cpu", "gloo", "torch")
-    assert data["recorder_why"] == "nsys records GPUs, and the run is on a CPU"
+    assert data["recorder_why"] == "on a CPU it records operators, and nsys ranges alone"
     shape = {"hidden": 64, "heads": 4, "ffn": 256, "seq": 32, "batch": 2, "layers": 2}
     ways = {"sequence_parallel": False, "schedule": "serial", "chunks": None, "overlap_backward": True}
     assert data["options"] == {**shape, **ways, "dtype": "float64", "forward_only": False, "seed": 0}

@@ -2,10 +2,10 @@
 
 ::
 
-    x ─┬─ norm ─ QKV (column, by heads) ─ attention ─ O (row) ─+─┬─ norm ─ up (column) ─ GELU ─ down (row) ─+
-       └───────────────────────────────────────────────────────┘ └──────────────────────────────────────────┘
+    x ─┬─ norm ─ QKV (column, by heads) ─ attention ─ out (row) ─+─┬─ norm ─ up (column) ─ GELU ─ down (row) ─+
+       └─────────────────────────────────────────────────────────┘ └──────────────────────────────────────────┘
 
-Forward, two all-reduces (after O and after down); backward, two (before up and before QKV). With sequence
+Forward, two all-reduces (after out and after down); backward, two (before up and before QKV). With sequence
 parallelism norms and residuals are on each rank's s/t rows: two all-gathers and two reduce-scatters forward, four
 and two backward. Activations are (seq, batch, hidden): the sequence first, so that a slice of it is contiguous.
 """
@@ -55,7 +55,7 @@ class Block(nn.Module):
         self.role = "sharded" if layout.sequence_parallel else "replicated"
         self.attn_norm = _norm(h, draw)
         self.qkv = ColumnParallelLinear(*_linear(h, 3 * h, draw), layout, "attn.qkv", blocks=3)
-        self.o = RowParallelLinear(*_linear(h, h, draw), layout, "attn.o")
+        self.out = RowParallelLinear(*_linear(h, h, draw), layout, "attn.out")
         self.mlp_norm = _norm(h, draw)
         self.up = ColumnParallelLinear(*_linear(h, f, draw), layout, "mlp.up")
         self.down = RowParallelLinear(*_linear(f, h, draw), layout, "mlp.down")
@@ -63,7 +63,7 @@ class Block(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(seq, batch, hidden), or this rank's rows of it, to the same."""
         qkv = self.qkv(marked("attn.norm", self.role, self.attn_norm, x))
-        y = self.o(marked("attn.core", "sharded", self.attention, qkv))
+        y = self.out(marked("attn.core", "sharded", self.attention, qkv))
         x = marked("attn.residual", self.role, torch.add, x, y)
         up = self.up(marked("mlp.norm", self.role, self.mlp_norm, x))
         y = self.down(marked("mlp.gelu", "sharded", F.gelu, up))
@@ -147,7 +147,7 @@ class BlockProgram:
         return [
             p
             for name, p in self.blocks.named_parameters()
-            if "_norm." in name or name.endswith(("o.bias", "down.bias"))
+            if "_norm." in name or name.endswith(("out.bias", "down.bias"))
         ]
 
 

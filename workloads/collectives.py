@@ -1,7 +1,9 @@
 """What ranks say to one another: each call starts an exchange and gives it back as :class:`Pending`.
 
 Everything goes along the first dimension. Each exchange is inside a range ``<name>.<collective>`` with the role
-``comm``, from the call to the end of the wait, with its bytes; ranges of exchanges under way together overlap.
+``comm``, from the call to the end of the wait, with its bytes; ranges of exchanges under way together overlap. The
+call and the wait themselves, in which the thread computes nothing, are inside ranges ``<name>.<collective>.call`` and
+``<name>.<collective>.wait`` with the role ``wait``.
 
 ==================  ===================================  ==============  ===============
 call                result                               bytes           in a trace
@@ -17,6 +19,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,9 +62,10 @@ class Pending:
 
     def wait(self) -> Tensor:
         """The result; on a GPU it is the stream that waits."""
-        for work in self._works:
-            work.wait()
         if self._marker is not None:
+            with markers.range(f"{self._marker.name}.wait", "wait"):
+                for work in self._works:
+                    work.wait()
             self._marker.end()
         self._works, self._marker = [], None
         return self._result
@@ -69,17 +73,28 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """The exchanges of one layer.
+    """The exchanges of one layer in one pass, and how its ranges are named.
 
     Attributes
     ----------
     ranks : Ranks
-    name : str
+    layer : str
         First part of their ranges' names.
+    backward : bool
+        The pass is the backward one: exchanges are named ``<layer>.grad.<collective>``, and each GEMM has a range
+        of its own (:meth:`gemm`).
     """
 
     ranks: Ranks
-    name: str
+    layer: str
+    backward: bool = False
+
+    def gemm(self, gradient: str) -> AbstractContextManager[object]:
+        """The range of a GEMM that makes the data gradient (``dgrad``) or the weight gradient (``wgrad``).
+
+        Forward a layer has one product, and its own range is around it.
+        """
+        return markers.range(f"{self.layer}.{gradient}", "sharded") if self.backward else nullcontext()
 
     def all_reduce(self, x: Tensor) -> Pending:
         """Sum `x` over the ranks, in place."""
@@ -104,15 +119,18 @@ class Wire:
         if ranks.size == 1:
             return Pending(result, [], None)
         size = whole.numel() * whole.element_size()
-        marker = markers.start(f"{self.name}.{collective}", "comm", bytes=size)
+        name = f"{self.layer}.grad" if self.backward else self.layer
+        marker = markers.start(f"{name}.{collective}", "comm", bytes=size)
         on_gloo = x.device.type == "cpu"
-        if ranks.link is not None:
-            job = _paced(call, ranks, x, result, ranks.link.seconds(collective, size, ranks.size))
-            works = [exchange.post(f"paced:{collective}", job)]
-        elif on_gloo and collective == "send_recv":
-            works = [exchange.post(f"gloo:{collective}", _plain(call, ranks, x, result))]
-        else:
-            works = call(ranks, x, result)
+        # The call returns at once only as a rule: gloo's threads may take its core.
+        with markers.range(f"{marker.name}.call", "wait"):
+            if ranks.link is not None:
+                job = _paced(call, ranks, x, result, ranks.link.seconds(collective, size, ranks.size))
+                works = [exchange.post(f"paced:{collective}", job)]
+            elif on_gloo and collective == "send_recv":
+                works = [exchange.post(f"gloo:{collective}", _plain(call, ranks, x, result))]
+            else:
+                works = call(ranks, x, result)
         return Pending(result, works, marker)
 
 

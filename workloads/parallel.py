@@ -80,7 +80,8 @@ class ColumnParallelLinear(nn.Module):
         The full layer.
     layout : Layout
     name : str
-        Name of its range; the range of its backward is ``<name>.grad``.
+        Name of its range. The range of its backward is ``<name>.grad``, in which each GEMM has its own,
+        ``<name>.dgrad`` for the input's gradient and ``<name>.wgrad`` for the weight's.
     blocks : int
         The outputs are this many equal blocks, each split over the ranks: 3 for queries, keys and values, so
         that a rank gets all three of its heads.
@@ -114,7 +115,8 @@ class RowParallelLinear(nn.Module):
         The full layer. Every rank keeps the bias; it is added once, to the sum.
     layout : Layout
     name : str
-        Name of its range; the range of its backward is ``<name>.grad``.
+        Name of its range. The range of its backward is ``<name>.grad``, in which each GEMM has its own,
+        ``<name>.dgrad`` for the input's gradient and ``<name>.wgrad`` for the weight's.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor, layout: Layout, name: str) -> None:
@@ -142,24 +144,25 @@ class _ColumnLinear(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, layout: Layout, name: str) -> Tensor:
         ctx.save_for_backward(x, weight)
         ctx.layout, ctx.name = layout, name
+        wire = Wire(layout.ranks, name)
         if layout.sequence_parallel:
-            return layout.schedule.gather_matmul(x, weight.t(), bias, Wire(layout.ranks, name))
-        return multiply(x, weight.t(), bias)
+            return layout.schedule.gather_matmul(x, weight.t(), bias, wire)
+        return multiply(x, weight.t(), wire, bias)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
         layout, grad = ctx.layout, grads[0]
-        wire = Wire(layout.ranks, f"{ctx.name}.grad")
+        wire = Wire(layout.ranks, ctx.name, backward=True)
         overlap = layout.overlap_backward
         if layout.sequence_parallel:
             x_grad, weight_grad = layout.schedule.column_backward(grad, x, weight, wire, overlap=overlap)
         else:
             # The input gradient is whole, and can travel, before the weight gradient is begun.
-            travelling = wire.all_reduce(multiply(grad, weight))
+            travelling = wire.all_reduce(multiply(grad, weight, wire))
             if not overlap:
                 travelling.wait()
-            weight_grad = outer(grad, x)
+            weight_grad = outer(grad, x, wire)
             x_grad = travelling.wait()
         return x_grad, weight_grad, grad.flatten(0, -2).sum(0), None, None
 
@@ -183,10 +186,10 @@ class _RowLinear(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
         layout, grad = ctx.layout, grads[0]
+        wire = Wire(layout.ranks, ctx.name, backward=True)
         if not layout.sequence_parallel:
-            return multiply(grad, weight), outer(grad, x), None, None
+            return multiply(grad, weight, wire), outer(grad, x, wire), None, None
         schedule = layout.schedule if layout.overlap_backward else Serial()
-        wire = Wire(layout.ranks, f"{ctx.name}.grad")
         return *schedule.row_backward(grad, x, weight, wire), None, None
 
 

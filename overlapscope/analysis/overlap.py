@@ -26,12 +26,12 @@ RANK_COLUMNS: dict[str, str] = {
     "pid": "Int64",
     "window_ns": "int64",
     "compute_ns": "int64",
-    "gemm_ns": "int64",
-    "attention_ns": "int64",
+    "gemm_ns": "Int64",
+    "attention_ns": "Int64",
     "comm_ns": "int64",
     "memory_ns": "int64",
     "overlap_ns": "int64",
-    "gemm_overlap_ns": "int64",
+    "gemm_overlap_ns": "Int64",
     "exposed_comm_ns": "int64",
     "exposed_wait_ns": "Int64",
     "exposed_wire_ns": "Int64",
@@ -41,9 +41,12 @@ RANK_COLUMNS: dict[str, str] = {
     "overlap_ratio": "Float64",
     "gemm_overlap_ratio": "Float64",
     "n_comm": "int64",
-    "n_gemm": "int64",
+    "n_gemm": "Int64",
     "n_ops": "int64",
 }
+OF_KINDS = ("gemm_ns", "attention_ns", "gemm_overlap_ns", "gemm_overlap_ratio", "n_gemm")
+"""Those that do not exist where the kinds of compute are not known."""
+
 COLLECTIVE_COLUMNS: dict[str, str] = {
     "rank": "int64",
     "collective": "object",
@@ -196,6 +199,8 @@ def _of_rank(
     figures["n_comm"] = int(np.count_nonzero(inside & (kind == code[Kind.COMM])))
     figures["n_gemm"] = int(np.count_nonzero(inside & (kind == code[Kind.GEMM])))
     figures["n_ops"] = int(np.count_nonzero(inside))
+    if trace.provenance.from_ranges:
+        figures |= dict.fromkeys(OF_KINDS)
     comm = _instances(trace, ops[inside & (kind == code[Kind.COMM])], window, C, place)
     figures |= _parts(comm)
     assert int(comm["exposed_ns"].sum()) == figures["exposed_comm_ns"], (

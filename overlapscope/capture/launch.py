@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from importlib import import_module
@@ -36,7 +36,7 @@ from .rundir import RunDir, default_path
 if TYPE_CHECKING:
     from ..trace import Trace
 
-__all__ = ["execute", "look", "run"]
+__all__ = ["Ranks", "Say", "environment", "execute", "finish", "look", "run", "tail"]
 
 POLL_S = 0.05  # how late a progress line may be
 TAIL_LINES = 60  # a traceback through autograd and a few lines around it
@@ -95,7 +95,13 @@ def execute(
     nsys = nsys if plan.recorder == "nsys" else None
     manifest = Manifest(plan, machine, nsys)
     folder.write_manifest(manifest.data)
-    ranks = _Ranks(plan, folder, nsys)
+    finish(Ranks(plan, folder, nsys), manifest, folder, nsys, say, keep_json=keep_json)
+
+
+def finish(
+    ranks: Ranks, manifest: Manifest, folder: RunDir, nsys: Nsys | None, say: Say, *, keep_json: bool
+) -> None:
+    """Follow the ranks to their end and keep what they recorded; raises as :func:`run` does."""
     error: BaseException | None
     try:
         ranks.follow(say)
@@ -107,18 +113,19 @@ def execute(
         error = ranks.error(f"what was recorded cannot be read ({failure})") or failure
     if keep_json:
         folder.keep_json()
-    manifest.end(plan, ranks.events, error)
+    manifest.end(ranks.here, ranks.events, error)
     folder.write_manifest(manifest.data)
     folder.close()
     if error is not None:
         raise error
 
 
-class _Ranks:
+class Ranks:
     """The launcher, its ranks, and what they have said so far."""
 
     def __init__(self, plan: Plan, folder: RunDir, nsys: Nsys | None) -> None:
         self.plan, self.folder = plan, folder
+        self.here: Sequence[int] = range(plan.tp)  # ranks on this machine
         self.events: list[Event] = []
         self.interrupted = False
         self.silent = False
@@ -127,7 +134,7 @@ class _Ranks:
         boot = Path(__file__).with_name("boot.py")
         command = [sys.executable, str(boot), str(folder.work.resolve()), self.private, str(os.getpid())]
         if nsys is not None:
-            command = nsight.profile_command(nsys, folder.work / REPORT, command)
+            command = nsight.profile_command(nsys, folder.work / REPORT, command, plan.device)
         with (folder.work / "launcher.log").open("wb") as log:
             # A session of its own: Ctrl-C reaches this process alone, which then ends the others in order.
             self.process = subprocess.Popen(
@@ -194,13 +201,17 @@ class _Ranks:
         gone = {e.rank for e in self.events if e.kind == "ended"}
         return [e.fields["pid"] for e in self.events if e.kind == kind and e.rank not in gone]
 
+    def tails(self) -> dict[int, str]:
+        """The last that each rank wrote to its log."""
+        return {rank: tail(self.folder.work / f"rank{rank}.log") for rank in self.here}
+
     def error(self, where: str) -> OverlapscopeError | None:
         """Why the run failed, as the error to raise; None if it did not."""
         if self.interrupted:
             error = RunError("interrupted", where)
             error.exit_code = 130  # of Ctrl-C, as everywhere
             return error
-        tails = {rank: _tail(self.folder.work / f"rank{rank}.log") for rank in range(self.plan.tp)}
+        tails = self.tails()
         if self.silent:
             rank = _furthest_behind(self.events, tails)
             what = f"no rank said anything for {self.plan.timeout:g} s, and this one is the furthest behind"
@@ -215,7 +226,7 @@ class _Ranks:
         who = "nsys" if self.plan.recorder == "nsys" else "the launcher"
         code = self.process.returncode
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-        return RunError(how, where, who, detail=_tail(self.folder.work / "launcher.log"))
+        return RunError(how, where, who, detail=tail(self.folder.work / "launcher.log"))
 
 
 def environment(plan: Plan, user: Mapping[str, str]) -> dict[str, str]:
@@ -238,7 +249,7 @@ def environment(plan: Plan, user: Mapping[str, str]) -> dict[str, str]:
     return {**ours, **user}
 
 
-def _collect(folder: RunDir, nsys: Nsys | None, ranks: _Ranks) -> bool:
+def _collect(folder: RunDir, nsys: Nsys | None, ranks: Ranks) -> bool:
     """Make ``trace.sqlite`` of what was recorded. Returns whether there was anything.
 
     Of a failed run, ranks that recorded nothing that can be read are left out.
@@ -263,7 +274,7 @@ def _collect(folder: RunDir, nsys: Nsys | None, ranks: _Ranks) -> bool:
     return False
 
 
-def _with_origin(trace: Trace, ranks: _Ranks) -> Trace:
+def _with_origin(trace: Trace, ranks: Ranks) -> Trace:
     """The trace with what its files do not say: PyTorch's version, and whether the run was cut short."""
     import pandas as pd
 
@@ -333,7 +344,7 @@ def _send(pid: int, number: signal.Signals) -> None:
         os.kill(pid, number)
 
 
-def _tail(log: Path) -> str:
+def tail(log: Path) -> str:
     """The last lines of a log."""
     try:
         lines = log.read_text(errors="replace").splitlines()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import OptionError
 from . import own
-from .machine import Machine
+from .machine import Machine, installed
 from .nsys import Nsys
 
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ class Plan:
     threads: int
     timeout: float
     link: str | None = None  # in full: a speed and a latency
+    start: str = ""  # what stands before the command where a launcher starts the ranks
 
     @property
     def backend(self) -> str:
@@ -76,7 +77,7 @@ class Plan:
     def command(self) -> str:
         """The command that does the same again."""
         usual = {field.name: field.default for field in fields(workload(self.workload).config)}
-        words = ["overlapscope run", f"--workload {self.workload}", f"--tp {self.tp}"]
+        words = [f"{self.start} overlapscope run".strip(), f"--workload {self.workload}", f"--tp {self.tp}"]
         for name, value in {**self.options, "steps": self.steps, "warmup": self.warmup}.items():
             option = name.replace("_", "-")
             if isinstance(value, bool):
@@ -114,8 +115,10 @@ def workload(name: str) -> Workload:
     return known[name]
 
 
-def make(request: Request, machine: Machine, nsys: Nsys | None) -> Plan:
+def make(request: Request, machine: Machine, nsys: Nsys | None, *, here: int | None = None) -> Plan:
     """Check a request against the machine and settle what it leaves open.
+
+    `here` is how many of the ranks a launcher has started on this machine; without one it is all.
 
     Raises
     ------
@@ -124,18 +127,19 @@ def make(request: Request, machine: Machine, nsys: Nsys | None) -> Plan:
     """
     entry = workload(request.workload)
     _check_numbers(request)
-    device = _device(request, machine)
+    device = _device(request, machine, here)
     try:
         config = entry.configure(device, **request.options)
         config.check(request.tp, device)
         link = _link(request.link, device)
     except own.workloads().ConfigError as error:
         raise OptionError(error.what, error.remedy, f"--{error.option.replace('_', '-')}") from None
+    here = request.tp if here is None else here
     recorder, why = _recorder(request.recorder, device, nsys)
     steps = config.STEPS if request.steps is None else request.steps
     warmup = config.WARMUP if request.warmup is None else request.warmup
     operators = config.operators(request.tp) * (steps + warmup) if recorder == "torch" else 0
-    _check_memory(request.tp, config.memory(request.tp, device), operators, device, machine)
+    _check_memory(here, config.memory(request.tp, device), operators, device, machine)
     return Plan(
         workload=request.workload,
         tp=request.tp,
@@ -145,7 +149,7 @@ def make(request: Request, machine: Machine, nsys: Nsys | None) -> Plan:
         device=device,
         recorder=recorder,
         recorder_why=why,
-        threads=_threads(request.tp, machine, os.environ.get("OMP_NUM_THREADS", "")),
+        threads=_threads(here, machine, os.environ.get("OMP_NUM_THREADS", "")),
         timeout=request.timeout,
         link=link,
     )
@@ -162,17 +166,19 @@ def _check_numbers(request: Request) -> None:
             raise OptionError(f"{value!r} is not known", f"choose from {', '.join(known)}", f"--{option}")
 
 
-def _device(request: Request, machine: Machine) -> str:
+def _device(request: Request, machine: Machine, here: int | None) -> str:
     if request.device == "cpu" or (request.device == "auto" and not machine.gpus):
         return "cpu"
     if not machine.gpus:
         raise OptionError(
             "no GPU that this PyTorch can use", "give --device cpu or install PyTorch for CUDA", "--device"
         )
-    if request.tp > len(machine.gpus):
+    ranks, seen = request.tp if here is None else here, len(machine.gpus)
+    # A launcher may show each rank one GPU, its own.
+    if ranks > seen and (here is None or seen > 1):
         raise OptionError(
-            f"{request.tp} ranks, and {len(machine.gpus)} GPUs are visible",
-            f"give at most {len(machine.gpus)}, or --device cpu",
+            f"{ranks} ranks{' here' if here is not None else ''}, and {seen} GPUs are visible",
+            f"give at most {seen}, or --device cpu",
             "--tp",
         )
     return "cuda"
@@ -217,11 +223,12 @@ def _recorder(asked: str, device: str, nsys: Nsys | None) -> tuple[str, str]:
     if asked == "nsys":
         if nsys is None:
             raise OptionError("nsys is not on PATH", "install Nsight Systems or give torch", "--recorder")
-        if device == "cpu":
-            raise OptionError("nsys records GPUs, and the run is on a CPU", "give torch", "--recorder")
+        if device == "cpu" and installed("nvtx") is None:
+            what = "on a CPU nsys records the ranges that the nvtx package sends, which is not installed"
+            raise OptionError(what, "pip install nvtx", "--recorder")
         return "nsys", "asked for"
     if device == "cpu":
-        return "torch", "nsys records GPUs, and the run is on a CPU"
+        return "torch", "on a CPU it records operators, and nsys ranges alone"
     if nsys is None:
         return "torch", "nsys is not on PATH"
     return "nsys", f"a GPU, and nsys {nsys.version} on PATH"

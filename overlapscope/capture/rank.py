@@ -20,6 +20,8 @@ from .plan import Plan, workload
 from .recorder import Nothing, Recorder, TorchRecorder
 
 if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
+
     from workloads import Program
 
 __all__ = ["main", "preload"]
@@ -67,8 +69,11 @@ def preload(plan: Plan) -> dict[str, str | None]:
     return versions
 
 
-def main(plan: Plan, rank: int, work: Path, store: Path) -> int:
-    """Run the rank. Returns the process's exit code; everything else it has to say is an event."""
+def main(plan: Plan, rank: int, work: Path, store: Path | Store, gpu: int | None = None) -> int:
+    """Run the rank. Returns the process's exit code; everything else it has to say is an event.
+
+    The ranks meet in `store`: a file, or one that PyTorch has opened. `gpu` is the rank's number unless said.
+    """
     _own_log(work / f"rank{rank}.log")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _stop)
@@ -80,7 +85,7 @@ def main(plan: Plan, rank: int, work: Path, store: Path) -> int:
     try:
         if plan.recorder == "nsys" and rank == 0:
             events.write("imported", start="exec", why="nsys follows new programs", versions=preload(plan))
-        _run(plan, rank, store, events, recorder)
+        _run(plan, rank, store, rank if gpu is None else gpu, events, recorder)
         code = 0
     except _Stopped:
         stopped = True
@@ -106,11 +111,13 @@ def main(plan: Plan, rank: int, work: Path, store: Path) -> int:
     return code
 
 
-def _run(plan: Plan, rank: int, store: Path, events: EventWriter, recorder: Recorder) -> None:
+def _run(
+    plan: Plan, rank: int, store: Path | Store, gpu: int, events: EventWriter, recorder: Recorder
+) -> None:
     import torch
 
     torch.set_num_threads(plan.threads)
-    device = _device(plan, rank)
+    device = _device(plan, gpu)
     _join(plan, rank, store, device)
     program = _build(plan, rank, device)
     measured = program.measure()
@@ -136,12 +143,15 @@ def _run(plan: Plan, rank: int, store: Path, events: EventWriter, recorder: Reco
         events.write("paced", rank, made=exchange.made, late=exchange.late)
 
 
-def _join(plan: Plan, rank: int, store: Path, device: Any) -> None:
+def _join(plan: Plan, rank: int, store: Path | Store, device: Any) -> None:
     import torch.distributed as dist
 
+    there: dict[str, Any] = (
+        {"init_method": f"file://{store}"} if isinstance(store, Path) else {"store": store}
+    )
     dist.init_process_group(
         plan.backend,
-        init_method=f"file://{store}",
+        **there,
         rank=rank,
         world_size=plan.tp,
         device_id=device if plan.device == "cuda" else None,  # else NCCL has to guess, and warns
@@ -155,7 +165,7 @@ def _build(plan: Plan, rank: int, device: Any) -> Program:
     return entry.build(entry.config(**plan.options), ranks, device)
 
 
-def _device(plan: Plan, rank: int) -> Any:
+def _device(plan: Plan, gpu: int) -> Any:
     """The rank's device, with room for its share."""
     import torch
 
@@ -164,19 +174,19 @@ def _device(plan: Plan, rank: int) -> Any:
     if not torch.cuda.is_available():
         raise _RefusedError("this PyTorch cannot use the GPU", "give --device cpu")
     if plan.options.get("schedule") == "symm_mem":
-        others = [other for other in range(plan.tp) if other != rank]
-        if not all(torch.cuda.can_device_access_peer(rank, other) for other in others):
+        others = [other for other in range(plan.tp) if other != gpu]
+        if not all(torch.cuda.can_device_access_peer(gpu, other) for other in others):
             what = "--schedule symm_mem needs GPUs that can access one another's memory, and this one cannot"
             raise _RefusedError(what, "give --schedule ring")
-    torch.cuda.set_device(rank)
-    free, _ = torch.cuda.mem_get_info(rank)
+    torch.cuda.set_device(gpu)
+    free, _ = torch.cuda.mem_get_info(gpu)
     need = workload(plan.workload).config(**plan.options).memory(plan.tp, "cuda")
     if need > free:
         raise _RefusedError(
             f"needs about {need / 1e9:.1f} GB, and {free / 1e9:.1f} GB of its GPU are free",
             "end what uses the GPU, or lower --hidden, --ffn, --seq, --batch or --layers",
         )
-    return torch.device("cuda", rank)
+    return torch.device("cuda", gpu)
 
 
 def _together(plan: Plan) -> None:

@@ -57,6 +57,22 @@ class RunDir:
             raise OptionError(f"cannot be made or written ({error.strerror})", "give another", path) from None
         return run
 
+    @classmethod
+    def prepare_node(cls, path: Path, node: int, nodes: int, *, force: bool) -> RunDir:
+        """The same for one of several nodes, which may share the disk or not: ``<path>/node<k>``.
+
+        Node 0 comes first, and clears what earlier runs have left there.
+        """
+        if nodes == 1:
+            return cls.prepare(path, force=force)
+        if node == 0 and path.is_dir() and any(path.iterdir()):
+            left = [cls(folder) for folder in path.glob("node*")]
+            if cls(path).read_manifest() is not None or not any(run.read_manifest() for run in left):
+                left = [cls(path)]
+            for run in left:
+                run._clear(force)
+        return cls.prepare(path / f"node{node}", force=force)
+
     def write_manifest(self, data: dict[str, Any]) -> None:
         """Replace run.json in one go."""
         part = self.path / ".run.json.part"

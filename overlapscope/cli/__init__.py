@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+import time
 
 import typer
 
@@ -16,6 +17,7 @@ from ..errors import OverlapscopeError, RunError
 from .convert import convert
 from .doctor import doctor
 from .kernels import kernels
+from .options import SILENCE_S
 from .report import report
 from .run import run
 from .scale import scale
@@ -114,7 +116,21 @@ def _wrong_call(error: Exception) -> int:
     context = getattr(error, "ctx", None)
     message = error.format_message() if hasattr(error, "format_message") else str(error)
     command = context.command_path if context is not None else "overlapscope"
+    if _one_of_many():
+        time.sleep(SILENCE_S)
+        return 2
     return _say(f"{message.rstrip('.')}; see {command} --help", 2)
+
+
+def _one_of_many() -> bool:
+    """Whether a launcher has started this call on this node several times, and another of them speaks."""
+    from ..capture import find
+
+    try:
+        world = find(os.environ)
+    except OverlapscopeError:
+        return False
+    return world is not None and not world.speaks
 
 
 def _say(message: str, code: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,10 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 if TYPE_CHECKING:
+    from ..capture import World
     from ..classify import Classifier
     from ..formats.raw import Progress
 
 __all__ = [
+    "SILENCE_S",
     "Align",
     "Force",
     "Output",
@@ -27,6 +30,7 @@ __all__ = [
     "borrowing",
     "classifier",
     "keep_inputs",
+    "one_voice",
     "progress",
 ]
 
@@ -79,6 +83,9 @@ Force = Annotated[bool, typer.Option("--force", help="Replace the output file if
 
 Command = Callable[..., Any]
 
+SILENCE_S = 1.0
+"""How long a process that says nothing waits: once one fails launchers end all others, the one that speaks too."""
+
 
 def borrowing(source: Command, *, without: Collection[str] = ()) -> Callable[[Command], Command]:
     """Give a command another function's options, by keyword, where it says ``**options``.
@@ -122,6 +129,20 @@ def keep_inputs(output: Path | None, paths: list[Path]) -> None:
     read = [p for path in paths for p in ([path, *path.iterdir()] if path.is_dir() else [path])]
     if any(path.exists() and output.samefile(path) for path in read):
         raise OptionError("is one of the files to read", "name another file", output)
+
+
+@contextmanager
+def one_voice(world: World) -> Iterator[None]:
+    """What goes wrong is said by one process of a node; the exit code is that of all."""
+    from ..errors import OverlapscopeError
+
+    try:
+        yield
+    except OverlapscopeError as error:
+        if world.speaks:
+            raise
+        time.sleep(SILENCE_S)
+        raise typer.Exit(error.exit_code) from None
 
 
 @contextmanager

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from .options import borrowing, progress
+from .options import borrowing, one_voice, progress
 
 if TYPE_CHECKING:
-    from ..capture import Request
+    from ..capture import Request, RunDir, World
 
 __all__ = ["request", "run"]
 
@@ -25,7 +27,12 @@ Word = Optional[str]  # noqa: UP045
 
 def request(
     workload: Annotated[str, typer.Option(metavar="NAME", help="What to run: block.")] = "block",
-    tp: Annotated[int, typer.Option(metavar="N", help="Ranks to split every layer over.")] = 2,
+    tp: Annotated[
+        Count,
+        typer.Option(
+            metavar="N", help="Ranks to split every layer over. Default: 2, or what a launcher started."
+        ),
+    ] = None,
     hidden: Annotated[
         Count, typer.Option(metavar="N", help="Width of the layer. Default: 512 (GPU: 4096).")
     ] = None,
@@ -96,7 +103,7 @@ def request(
 
     return capture.Request(
         workload=workload,
-        tp=tp,
+        tp=2 if tp is None else tp,
         options={
             "hidden": hidden,
             "heads": heads,
@@ -125,20 +132,52 @@ def request(
 
 
 @borrowing(request)
-def run(**options: Any) -> None:
+def run(
+    launch: Annotated[
+        str,
+        typer.Option(
+            metavar="HOW",
+            help="auto: join the ranks that torchrun, srun or mpirun started, else start some; spawn, join: the one.",
+        ),
+    ] = "auto",
+    **options: Any,
+) -> None:
     """Run a tensor-parallel workload on N ranks, record all of them, and report.
 
     The output directory gets trace.sqlite (every rank, in Nsight Systems' schema) and run.json (what ran, where).
     """
     from .. import capture
 
+    world = capture.find(os.environ, launch)
+    if world is not None:
+        _join(world, {**options, "tp": world.size if options["tp"] is None else options["tp"]})
+        return
     asked = request(**options)
     with progress() as tell:
         folder = capture.run(asked, tell)
+    _show(folder.path, folder)
 
+
+def _join(world: World, options: dict[str, Any]) -> None:
+    """This process's rank. One process a node says what went wrong, and rank 0 what came of it."""
+    from .. import capture
+
+    with one_voice(world), progress() if world.rank == 0 else nullcontext(lambda _: None) as tell:
+        joined = capture.join(request(**options), world, tell)
+    if world.rank != 0:
+        return
+    if joined.missing:
+        here, there = joined.folder.path, ", ".join(joined.missing)
+        print(f"{there} of this run cannot be seen from here: bring them beside {here}, then")
+        print(f"overlapscope report {joined.path}")
+        return
+    _show(joined.path, joined.folder)
+
+
+def _show(path: Path, folder: RunDir) -> None:
     from .report import show
 
-    show(folder.path)
+    show(path)
     sys.stdout.write(_saved(json.loads(folder.manifest.read_text())))
 
 

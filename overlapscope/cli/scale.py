@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from ..errors import InputError, OptionError
-from .options import borrowing, progress
+from .options import borrowing, one_voice, progress
 from .run import request
 
 if TYPE_CHECKING:
-    from ..capture import RunDir
+    from ..capture import RunDir, World
     from ..formats.raw import Progress
     from ..report.scaling import Run
 
@@ -66,6 +66,9 @@ def scale(
         folder, title = output or (paths[0] if len(paths) == 1 else None), ", ".join(map(str, paths))
         runs, notes = _complete(capture.found(paths))
     else:
+        world = capture.find(os.environ)
+        if world is not None:
+            _refuse(world)
         sizes = _sizes(tp)
         folder = output or capture.default_path(f"scale-{options['workload']}")
         with progress() as tell:
@@ -78,6 +81,13 @@ def scale(
         folder.mkdir(parents=True, exist_ok=True)
         write_text(folder / SCALE_FILE, scaling.json_text(document), force=True)
     sys.stdout.write(scaling_text.render(document))
+
+
+def _refuse(world: World) -> None:
+    """Each of the processes would run the whole sweep."""
+    with one_voice(world):
+        what = f"starts its ranks itself, and {world.launcher} started {world.size} processes that call it"
+        raise OptionError(what, "call it once; or overlapscope run for each size, then scale DIR...", "scale")
 
 
 def _sizes(tp: str | None) -> list[int]:

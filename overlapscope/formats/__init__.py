@@ -100,7 +100,10 @@ def _expand(given: list[Path]) -> list[tuple[Path, bool]]:
 
 
 def _directory(folder: Path) -> list[Path]:
-    """A run directory's trace; else every file that may be one, in natural order (rank2 before rank10)."""
+    """A run's trace, or its nodes'; else every file that may be one, in natural order (rank2 before rank10)."""
+    nodes = [p for p in folder.glob("node*") if (p / RUN_FILE).is_file()]
+    if nodes and not (folder / RUN_FILE).is_file():  # a run on several nodes
+        return [file for node in sorted(nodes, key=_natural) for file in _directory(node)]
     if (folder / RUN_FILE).is_file():
         if not (folder / TRACE_FILE).is_file():
             raise InputError(

@@ -72,6 +72,7 @@ def assemble(files: Sequence[RawTrace], classifier: Classifier, *, session_clock
         world_size=max((f.world_size for f in files if f.world_size is not None), default=None),
         command=next((f.command for f in files if f.command is not None), None),
         link=next((f.link for f in files if f.link is not None), None),
+        from_ranges=any(f.from_ranges for f in files),
         dropped=_merge_dropped(files),
         warnings=tuple(
             dict.fromkeys(

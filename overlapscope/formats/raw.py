@@ -188,5 +188,6 @@ class RawTrace:
     clock: str | None = None  # how the clocks of what was converted into this file were brought together
     command: str | None = None
     link: str | None = None
+    from_ranges: bool = False
     dropped: list[Dropped] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)

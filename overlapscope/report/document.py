@@ -123,7 +123,14 @@ def _warnings(trace: Trace, result: Overlap, names: pd.DataFrame, n_ranks: int) 
     said = list(told.warnings)
     if result.windows.note is not None:
         said.append(result.windows.note)
-    if told.lanes == "host":
+    if told.from_ranges:
+        said += [
+            "made from the program's NVTX ranges alone, nothing else was recorded: compute is the time inside "
+            "ranges marked as sharded or replicated, whatever runs there; GEMM and attention are not told apart",
+            "communication lasts from its call to the end of its wait, also where it was done earlier; what runs "
+            "outside marked ranges counts as idle",
+        ]
+    elif told.lanes == "host":
         said.append(
             "no GPU work in this trace: it is a CPU run, analysed on its host threads (operators that compute, "
             "and the collectives of gloo)"

@@ -61,6 +61,7 @@ def _provenance(document: Document) -> dict[str, Any]:
         "origin_ns": said.origin_ns,
         "command": said.command,
         "link": said.link,
+        "from_ranges": said.from_ranges,
         "window": {
             "mode": window.mode,
             "steps": list(window.steps),

@@ -113,7 +113,8 @@ def _sources(document: Document) -> str:
     schema = f" ({', '.join(formats)})" if formats else ""
     if len(paths) == 1:
         return f"{paths[0]}{schema}"
-    return f"{len(paths)} files, {paths[0]} to {paths[-1].name}{schema}"
+    last = paths[-1].name if paths[-1].name != paths[0].name else "/".join(paths[-1].parts[-2:])
+    return f"{len(paths)} files, {paths[0]} to {last}{schema}"
 
 
 def _window(document: Document) -> str:
@@ -228,6 +229,8 @@ def _ranks(console: Console, document: Document) -> None:
 
 def _kinds(document: Document) -> str:
     """What the compute consists of, since GEMMs are what people split."""
+    if document.provenance.from_ranges:
+        return "Compute: of what kind is not known."
     total = document.overlap.ranks[
         ["compute_ns", "gemm_ns", "attention_ns", "gemm_overlap_ns", "comm_ns"]
     ].sum()

@@ -11,12 +11,21 @@ import numpy as np
 from ...classify import Collective
 from ...intervals import Spans, union
 from ...trace import LIMIT, NA, Dropped, Source
-from ..raw import FROM_NAME, Names, RawTrace
+from ..raw import FROM_NAME, Names, RawRanges, RawTrace
 from .export import HOW_TO_TRACE_GRAPHS, Export, no_ops
+from .marked import marked_ops
 from .nccl import add_nccl
 from .ops import UNNAMED, Found, Units, gpu_ops, host_ops, join_launches
 from .ranges import Nvtx, read_ranges, read_ranks
-from .schema import EXTRA_TABLE, GRAPH_TABLE, KERNEL_TABLE, OVERHEAD_TABLES, PROVENANCE_KEY, process_of
+from .schema import (
+    EXTRA_TABLE,
+    GRAPH_TABLE,
+    KERNEL_TABLE,
+    LINK_ROLE,
+    OVERHEAD_TABLES,
+    PROVENANCE_KEY,
+    process_of,
+)
 
 __all__ = ["read"]
 
@@ -38,6 +47,9 @@ def read(path: Path) -> RawTrace:
         lanes = "gpu" if found is not None else "host"
         if found is None:
             found = host_ops(export, nvtx, names, units)
+        from_ranges = found is None
+        if found is None:
+            found = marked_ops(export, nvtx, names, units)
         if found is None:
             raise no_ops(export)
         ranges = read_ranges(export, nvtx)
@@ -58,10 +70,18 @@ def read(path: Path) -> RawTrace:
             overhead=_overhead(export),
             world_size=ranks.world_size,
             ranks_from=ranks.source,
+            link=_link(ranges),
+            from_ranges=from_ranges,
             warnings=_graph_warning(export) + _kernel_warnings(export, found, names, lanes),
         )
         _add_provenance(export, trace)
         return trace
+
+
+def _link(ranges: RawRanges) -> str | None:
+    """The paced link that the program's marker tells of."""
+    told = (name for name, role in zip(ranges.name, ranges.role, strict=True) if role == LINK_ROLE)
+    return next((name.removeprefix("link ") for name in told), None)
 
 
 def _graph_warning(export: Export) -> list[str]:
@@ -181,5 +201,6 @@ def _add_provenance(export: Export, trace: RawTrace) -> None:
     trace.world_size = said["world_size"]
     trace.command = said["command"]
     trace.link = said["link"]
+    trace.from_ranges = said.get("from_ranges", False)  # files of older versions have operators
     trace.dropped += dropped
     trace.warnings += said["warnings"]

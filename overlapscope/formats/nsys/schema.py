@@ -33,6 +33,7 @@ EVENT_DOMAIN = 75
 
 # Roles of the marker convention (see overlapscope.markers; in NVTX_EVENTS the category is the role).
 RANK_ROLE = "rank"
+LINK_ROLE = "link"
 OP_ROLE = "op"  # not a program's to use: an op of a CPU run, in a file that we wrote
 
 HOST_DEVICE = 0xFFFFFF

@@ -270,6 +270,7 @@ class _Writer:
             "world_size": provenance.world_size,
             "command": provenance.command,
             "link": provenance.link,
+            "from_ranges": provenance.from_ranges,
             "dropped": [asdict(d) for d in provenance.dropped],
             "warnings": list(provenance.warnings),
         }
