@@ -51,6 +51,8 @@ OP_COLUMNS: dict[str, str] = {
     "thread": "int64",  # OS thread that launched it, or NA
     "bytes": "int64",  # bytes moved (memory) or of the whole array (comm), or NA
     "group": "int32",  # number of ranks in the communicator, or -1
+    "communicator": "int32",  # the same number on every rank of a communicator, or -1
+    "sequence": "int32",  # the collective's number on its communicator, or -1
 }
 """Columns of `Trace.ops`, sorted by (rank, start)."""
 
@@ -67,7 +69,7 @@ RANGE_COLUMNS: dict[str, str] = {
 
 NAME_COLUMNS: tuple[str, ...] = ("string", "short", "kind", "collective", "library", "fused_comm", "rule")
 LANE_COLUMNS: tuple[str, ...] = ("rank", "device", "stream", "label")
-RANK_COLUMNS: tuple[str, ...] = ("rank", "device", "pid", "gpu", "source")
+RANK_COLUMNS: tuple[str, ...] = ("rank", "device", "pid", "gpu", "source", "clock")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +122,9 @@ class Trace:
         that computes or a collective. ``start``, ``end``, ``rank``; ``lane``: row of `lanes`; ``name``: row of
         `names`; ``kind``: gemm, attention, compute, comm or memory; ``collective``: of a comm op, else missing;
         ``launch``, ``thread``: when and on which OS thread the host launched it, or NA; ``bytes``: moved by a
-        copy, or of the whole array of a collective, or NA; ``group``: ranks in the communicator, or -1.
+        copy, or of the whole array of a collective, or NA; ``group``: ranks in the communicator, or -1;
+        ``communicator``: its number, the same on all its ranks, or -1; ``sequence``: the collective's number on
+        it, or -1.
     ranges : DataFrame
         One row per NVTX range or profiler annotation, by (rank, start): ``start``, ``end`` (NA: never closed),
         ``rank``, ``thread``, ``name``, ``domain`` ("": the default one), ``role`` (of the marker convention, see
@@ -132,7 +136,10 @@ class Trace:
     lanes : DataFrame
         One row per lane: ``rank``, ``device`` (NA on a CPU run), ``stream`` (thread on a CPU run), ``label``.
     ranks : DataFrame
-        One row per rank, by rank: ``rank``, ``device``, ``pid`` (NA where unknown), ``gpu`` (name), ``source``.
+        One row per rank, by rank: ``rank``, ``device``, ``pid`` (NA where unknown), ``gpu`` (name), ``source``,
+        ``clock`` (ranks with one number were recorded by one clock).
+    communicators : tuple of str
+        What names each communicator, in every file of the program; ``ops.communicator`` is the place in it.
     provenance : Provenance
         Where all this comes from, how ranks and clocks were determined, what was dropped.
     """
@@ -143,6 +150,7 @@ class Trace:
     lanes: pd.DataFrame
     ranks: pd.DataFrame
     provenance: Provenance
+    communicators: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _check_dtypes("ops", self.ops, OP_COLUMNS)

@@ -32,6 +32,7 @@ window      2 steps (step 0 to step 1), 15.975 ms together, 28.239 to 46.661 ms;
 
 0.0 % of the communication is hidden under compute.
 Exposed: 2.748 ms of communication per step, 34.4 % of the step.
+Of it 1.350 ms is waiting for ranks that came late, 1.398 ms transfer.
 There is compute to hide 638.908 µs of it: that could gain at most 8.0 %
 (1.09x).
 
@@ -50,15 +51,20 @@ Compute: 40.2 % GEMM, 14.3 % attention. Communication under GEMMs: 0.0 %.
 
 Communication (ms, 2 steps together, mean of 2 ranks)
 
- collective  count    bytes  time (sum)  time (union)  exposed  hidden
- ─────────────────────────────────────────────────────────────────────
- all_reduce      8  65.5 kB       5.496         5.496    5.496   0.0 %
+ collective  count    bytes   time  exposed  = waiting  + transfer  hidden
+ ─────────────────────────────────────────────────────────────────────────
+ all_reduce      8  65.5 kB  5.496    5.496      2.700       2.796   0.0 %
+
+Who was waited for (ms, 2 steps together)
+
+ rank  came last  later than the next  others waited, exposed
+ ────────────────────────────────────────────────────────────
+ 0        7 of 8                5.338                   5.338
+ 1        1 of 8                0.062                   0.062
 
 Good to know
 - no GPU work in this trace: it is a CPU run, analysed on its host threads
   (operators that compute, and the collectives of gloo)
-- communication includes waiting for ranks that come late; the two are not told
-  apart yet
 """
 
 

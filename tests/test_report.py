@@ -47,6 +47,7 @@ window      2 steps (step 0 to step 1), 16.000 ms together, 11.000 to 29.000 ms;
 
 20.0 % of the communication is hidden under compute.
 Exposed: 2.000 ms of communication per step, 25.0 % of the step.
+None of it is waiting for ranks that came late.
 Hiding all of it could gain at most 25.0 % (1.33x).
 
 Where the time went (ms, 2 steps together)
@@ -64,19 +65,15 @@ Compute: >99.9 % GEMM. Communication under GEMMs: 20.0 %.
 
 Communication (ms, 2 steps together, mean of 2 ranks)
 
- collective  count  bytes  time (sum)  time (union)  exposed  hidden
- ───────────────────────────────────────────────────────────────────
- all_reduce      2    n/a       5.000         5.000    4.000  20.0 %
+ collective  count  bytes   time  exposed  = waiting  + transfer  hidden
+ ───────────────────────────────────────────────────────────────────────
+ all_reduce      2    n/a  5.000    4.000      0.000       4.000  20.0 %
 
 Names that no rule knows, counted as compute (<0.1 % of all op time)
 
  name                                            count  sum (µs)
  ───────────────────────────────────────────────────────────────
  evil\\x1b[31m\\x0a<script>|`x`\\u202e[bold]kernel      4     2.000
-
-Good to know
-- communication includes waiting for ranks that come late; the two are not told
-  apart yet
 """
 
 
@@ -111,6 +108,9 @@ JSON_RANK_KEYS = [
     "overlap_ns",
     "gemm_overlap_ns",
     "exposed_comm_ns",
+    "exposed_wait_ns",
+    "exposed_wire_ns",
+    "exposed_unsplit_ns",
     "exposed_memory_ns",
     "idle_ns",
     "overlap_ratio",
@@ -123,7 +123,15 @@ JSON_RANK_KEYS = [
 
 def test_json_is_pinned(tmp_path: Path) -> None:
     said = json.loads(export.json_text(document.build(two_ranks(tmp_path))))
-    assert list(said) == ["schema_version", "provenance", "ranks", "collectives", "unclassified", "warnings"]
+    assert list(said) == [
+        "schema_version",
+        "provenance",
+        "ranks",
+        "collectives",
+        "stragglers",
+        "unclassified",
+        "warnings",
+    ]
     assert said["schema_version"] == 1
     assert list(said["provenance"]) == [
         "sources",
@@ -132,11 +140,13 @@ def test_json_is_pinned(tmp_path: Path) -> None:
         "ranks_from",
         "world_size",
         "clock",
+        "alignment",
         "origin_ns",
         "command",
         "link",
         "from_ranges",
         "window",
+        "unmatched",
         "dropped",
     ]
     assert said["provenance"]["window"] == {
@@ -160,12 +170,17 @@ def test_json_is_pinned(tmp_path: Path) -> None:
         "sum_ns": 6_000_000,
         "overlap_ns": 2_000_000,
         "exposed_ns": 4_000_000,
+        "exposed_wait_ns": 0,
+        "exposed_wire_ns": 4_000_000,
+        "exposed_unsplit_ns": 0,
         "bytes": None,
     }
-    assert said["unclassified"] == [{"name": HOSTILE, "count": 4, "sum_ns": 2000}]
-    assert said["warnings"] == [
-        "communication includes waiting for ranks that come late; the two are not told apart yet"
+    assert said["stragglers"] == [
+        {"rank": 0, "collectives": 2, "last": 0, "late_ns": 0, "cost_ns": 0},
+        {"rank": 1, "collectives": 2, "last": 2, "late_ns": 2_000_000, "cost_ns": 0},
     ]
+    assert said["unclassified"] == [{"name": HOSTILE, "count": 4, "sum_ns": 2000}]
+    assert said["warnings"] == []
 
 
 def test_json_says_null_not_nan(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SILENCE_S",
+    "Align",
     "Force",
     "Output",
     "Paths",
@@ -66,6 +67,15 @@ StepPattern = Annotated[
     typer.Option(
         metavar="REGEX",
         help="Names of your step ranges. Default: ProfilerStep#N, step N, iteration N, and the role step.",
+    ),
+]
+Align = Annotated[
+    str,
+    typer.Option(
+        "--align",
+        metavar="HOW",
+        help="Clocks of several files: collectives (their ends, after the wall clock), session (the wall clock "
+        "alone) or none.",
     ),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace the output file if it exists.")]

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..errors import OptionError
 from .options import (
+    Align,
     Force,
     Output,
     Paths,
@@ -43,17 +45,23 @@ def report(
     rank: Ranks = None,
     step_pattern: StepPattern = None,
     rules: Rules = None,
+    align: Align = "collectives",
     force: Force = False,
 ) -> None:
     """Show how much communication hid under compute, rank by rank, exact to the nanosecond."""
     from .. import formats
+    from ..analysis.matching import ALIGN
     from ..report import document
 
+    if align not in ALIGN:
+        raise OptionError(f"{align!r} is not known", f"choose from {', '.join(ALIGN)}", "--align")
     keep_inputs(output, paths)
     with progress() as tell:
-        trace = formats.load(paths, classifier=classifier(rules), progress=tell)
+        trace = formats.load(
+            paths, classifier=classifier(rules), progress=tell, session_clock=align != "none"
+        )
         tell("measuring")
-        built = document.build(trace, window=window, ranks=rank, step_pattern=step_pattern)
+        built = document.build(trace, window=window, ranks=rank, step_pattern=step_pattern, align=align)
     _write(built, format, output, force)
 
 

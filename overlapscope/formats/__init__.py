@@ -29,6 +29,7 @@ def load(
     *,
     classifier: Classifier | None = None,
     progress: Progress | None = None,
+    session_clock: bool = True,
 ) -> Trace:
     """Read one trace from one or more files.
 
@@ -41,6 +42,9 @@ def load(
         How names become kinds; the project's own rules by default.
     progress : callable, optional
         Told in words which file is being read.
+    session_clock : bool
+        Bring the clocks of several files together by the wall clock that each records; else every file begins
+        at its own time 0.
 
     Returns
     -------
@@ -73,7 +77,7 @@ def load(
         files[0].dropped.append(
             Dropped(len(strangers), f"files of the folder ({some})", "they are no traces")
         )
-    return assemble(files, classifier)
+    return assemble(files, classifier, session_clock=session_clock)
 
 
 def _expand(given: list[Path]) -> list[tuple[Path, bool]]:

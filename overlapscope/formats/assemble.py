@@ -43,8 +43,10 @@ VAGUE = [COLLECTIVE_CODE[Collective.OTHER], COLLECTIVE_CODE[Collective.SEND_RECV
 OVERHEAD_SHARE = 0.05
 
 
-def assemble(files: Sequence[RawTrace], classifier: Classifier) -> Trace:
+def assemble(files: Sequence[RawTrace], classifier: Classifier, *, session_clock: bool = True) -> Trace:
     """Bring the files together; `files` are in natural order of their paths.
+
+    With `session_clock` their clocks are brought together by the wall clock that each records.
 
     Raises
     ------
@@ -55,7 +57,7 @@ def assemble(files: Sequence[RawTrace], classifier: Classifier) -> Trace:
         _drop_backward(file)
     host = _one_kind_of_lanes(files)
     ranks, rank_of, ranks_from = _number_ranks(files)
-    origin, clock = _bring_clocks_together(files)
+    origin, clock = _bring_clocks_together(files, session_clock)
     names, name_of = _merge_names(files)
     verdicts = [classifier.host(n) if host else classifier.kernel(n, short) for n, short in names]
     ops, lanes = _ops(files, rank_of, name_of, verdicts)
@@ -80,7 +82,8 @@ def assemble(files: Sequence[RawTrace], classifier: Classifier) -> Trace:
             )
         ),
     )
-    return Trace(ops.frame(), ranges, _name_table(names, verdicts), lanes, ranks, provenance)
+    table = _name_table(names, verdicts)
+    return Trace(ops.frame(), ranges, table, lanes, ranks, provenance, tuple(_communicators(files)))
 
 
 def _drop_backward(file: RawTrace) -> None:
@@ -149,10 +152,12 @@ def _number_ranks(files: Sequence[RawTrace]) -> tuple[pd.DataFrame, RankOf, str]
             NA if unit.pid is None else unit.pid,
             unit.gpu,
             files[f].source.path,
+            f << 32 | unit.clock,
         )
         for f, u, unit in listed
     )
     ranks = pd.DataFrame(rows, columns=list(RANK_COLUMNS)).astype({"gpu": object, "source": object})
+    ranks["clock"] = pd.factorize(ranks["clock"])[0]
     ranks["gpu"] = ranks["gpu"].where(ranks["gpu"].notna(), None)
     return ranks, rank_of, how
 
@@ -171,10 +176,12 @@ def _refuse_one_rank_twice(files: Sequence[RawTrace], listed: list[tuple[int, in
         seen[unit.rank] = path
 
 
-def _bring_clocks_together(files: Sequence[RawTrace]) -> tuple[int | None, str]:
+def _bring_clocks_together(files: Sequence[RawTrace], session_clock: bool) -> tuple[int | None, str]:
     """Shift every file to the earliest one's time 0, by their wall clocks."""
     if len(files) == 1:
         return files[0].origin_ns, files[0].clock or "one file, one clock"
+    if not session_clock:
+        return None, "each file's own, as asked for"
     origins = [f.origin_ns for f in files]
     known = [o for o in origins if o is not None]
     if len(known) < len(files):
@@ -239,6 +246,8 @@ class _Ops:
     thread: Int64
     bytes: Int64
     group: Int32
+    communicator: Int32
+    sequence: Int32
 
     def frame(self) -> pd.DataFrame:
         columns = {column: getattr(self, column) for column in self.__slots__}
@@ -261,6 +270,13 @@ def _ops(
         ]
     )
     name = np.concatenate([name_of[f][file.ops.name] for f, file in enumerate(files)])
+    numbers = _communicators(files)
+    communicator = np.concatenate(
+        [
+            np.array([*(numbers[n] for n in file.communicators), -1], np.int32)[file.ops.communicator]
+            for file in files
+        ]
+    )
     device = np.concatenate(
         [
             np.array([NA if u.device is None else u.device for u in file.units], np.int64)[file.ops.unit]
@@ -295,8 +311,15 @@ def _ops(
         thread=sorted_(joined("thread")),
         bytes=sorted_(joined("bytes")),
         group=sorted_(joined("group")),
+        communicator=sorted_(communicator),
+        sequence=sorted_(joined("sequence")),
     )
     return ops, lanes
+
+
+def _communicators(files: Sequence[RawTrace]) -> dict[str, int]:
+    """The communicators of all files, numbered by what names them."""
+    return {name: i for i, name in enumerate(dict.fromkeys(n for file in files for n in file.communicators))}
 
 
 def _order(rank: Int32, start: Int64) -> Int64 | None:

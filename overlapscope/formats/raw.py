@@ -54,6 +54,7 @@ class Unit:
     device: int | None = None
     gpu: str | None = None
     rank: int | None = None  # only where the file records it
+    clock: int = 0  # units of a file with one number were recorded by one clock
 
 
 # CUPTI's copyKind: H host, D device, A array, P peer.
@@ -117,6 +118,8 @@ class RawOps:
     thread: Int64
     bytes: Int64
     group: Int32
+    communicator: Int32  # row of `RawTrace.communicators`, or -1
+    sequence: Int32  # number on it, or -1
     collective: Int8  # position in Collective where recorded, else FROM_NAME
 
     def __len__(self) -> int:
@@ -141,6 +144,8 @@ class RawOps:
             thread=missing(n),
             bytes=missing(n),
             group=np.full(n, -1, np.int32),
+            communicator=np.full(n, -1, np.int32),
+            sequence=np.full(n, -1, np.int32),
             collective=np.full(n, FROM_NAME, np.int8),
         )
 
@@ -170,6 +175,9 @@ class RawTrace:
     units: list[Unit]
     names: Names
     ops: RawOps
+    communicators: list[str] = field(
+        default_factory=list
+    )  # what names each of them in every file of the capture
     ranges: RawRanges = field(default_factory=RawRanges)
     origin_ns: int | None = None
     overhead: dict[int, Spans] = field(

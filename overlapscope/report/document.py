@@ -7,8 +7,10 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
+from ..analysis.matching import match
 from ..analysis.names import tally, unclassified
 from ..analysis.overlap import Overlap, overlap
+from ..analysis.stragglers import stragglers
 from ..analysis.window import windows
 from ..errors import OptionError
 from ..trace import NA, Provenance, Trace
@@ -26,6 +28,8 @@ class Document:
         What was captured, and how ranks and clocks were set.
     overlap : Overlap
         The figures, for the ranks asked for.
+    stragglers : DataFrame
+        Who was waited for.
     names, unclassified : DataFrame
         The tally of op names in the window, and those of them that no rule knew.
     gpus : tuple of str
@@ -40,6 +44,7 @@ class Document:
 
     provenance: Provenance
     overlap: Overlap
+    stragglers: pd.DataFrame
     names: pd.DataFrame
     unclassified: pd.DataFrame
     gpus: tuple[str, ...]
@@ -59,8 +64,11 @@ def build(
     window: str | None = None,
     ranks: Sequence[int] | None = None,
     step_pattern: str | None = None,
+    align: str = "collectives",
 ) -> Document:
     """Analyse a trace for a report.
+
+    Ranks that are not asked for are still those that the others waited for.
 
     Raises
     ------
@@ -68,13 +76,16 @@ def build(
         The window cannot be used, or a rank is not in the trace.
     """
     n_ranks = max(len(trace.ranks), trace.provenance.world_size or 0)
-    trace = only(trace, ranks)
+    matching = match(trace, align)
+    kept, trace = trace.ops["rank"], only(trace, ranks)
+    matching = matching.only(kept.isin(trace.ranks["rank"]).to_numpy())
     chosen = windows(trace, window, step_pattern)
-    result = overlap(trace, chosen)
+    result = overlap(trace, chosen, matching)
     names = tally(trace, chosen)
     return Document(
         provenance=trace.provenance,
         overlap=result,
+        stragglers=stragglers(result),
         names=names,
         unclassified=unclassified(names),
         gpus=tuple(dict.fromkeys(trace.ranks["gpu"].dropna())),
@@ -139,9 +150,20 @@ def _warnings(trace: Trace, result: Overlap, names: pd.DataFrame, n_ranks: int) 
             f"{int(fused['count'].sum()):,} kernels compute and communicate at once and count as GEMM: "
             "their communication cannot be seen from outside"
         )
-    if result.ranks["comm_ns"].sum():
-        said.append("communication includes waiting for ranks that come late; the two are not told apart yet")
+    said += _untold(result, n_ranks)
     return tuple(dict.fromkeys(said))
+
+
+def _untold(result: Overlap, n_ranks: int) -> list[str]:
+    """Of which communication waiting cannot be told from transfer, and why."""
+    if not result.ranks["comm_ns"].sum():
+        return []
+    if n_ranks == 1:
+        return ["communication includes waiting for ranks that come late, and this trace has one rank alone"]
+    return [
+        f"waiting for late ranks and transfer are not told apart for {r.count:,} {r.what} ops: {r.why}"
+        for r in result.matching.refused
+    ]
 
 
 def _window_warnings(trace: Trace, result: Overlap) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import asdict
 from typing import Any
 
 import pandas as pd
@@ -28,6 +29,7 @@ def as_dict(document: Document) -> dict[str, Any]:
         "provenance": _provenance(document),
         "ranks": records(document.overlap.ranks),
         "collectives": records(document.overlap.collectives),
+        "stragglers": records(document.stragglers),
         "unclassified": records(document.unclassified[["name", "count", "sum_ns"]]),
         "warnings": list(document.warnings),
     }
@@ -44,6 +46,18 @@ def _provenance(document: Document) -> dict[str, Any]:
         "ranks_from": said.ranks_from,
         "world_size": said.world_size,
         "clock": said.clock,
+        "alignment": {
+            "how": document.overlap.matching.clocks.how,
+            "ranks": {
+                str(rank): {
+                    "offset_ns": clock.offset,
+                    "drift": clock.drift,
+                    "spread_ns": clock.spread,
+                    "ends": clock.ends,
+                }
+                for rank, clock in sorted(document.overlap.matching.clocks.of_rank.items())
+            },
+        },
         "origin_ns": said.origin_ns,
         "command": said.command,
         "link": said.link,
@@ -58,6 +72,7 @@ def _provenance(document: Document) -> dict[str, Any]:
                 for rank, w in window.of_rank.items()
             },
         },
+        "unmatched": [asdict(refused) for refused in document.overlap.matching.refused],
         "dropped": [{"count": d.count, "what": d.what, "why": d.why} for d in said.dropped],
     }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from pathlib import PurePath
 
+import pandas as pd
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -20,6 +21,7 @@ WIDTH = 80
 
 MOST_RANKS = 16
 MOST_UNKNOWN = 8
+MOST_WAITED_FOR = 8
 """Rows shown; the rest is counted, and the JSON has it."""
 
 MOST_OF_A_NAME = 160  # characters, three lines of the column; what is cut shows as an ellipsis
@@ -50,6 +52,7 @@ def render(document: Document, *, colour: bool = False) -> str:
         console.print(Text(line))
     _ranks(console, document)
     _collectives(console, document)
+    _waited_for(console, document)
     _unknown(console, document)
     _warnings(console, document)
     written = console.file
@@ -92,8 +95,9 @@ def setting(document: Document) -> list[tuple[str, str]]:
     unnamed = "CPU" if said.lanes == "host" else "GPUs of unrecorded name"
     on = ", ".join(document.gpus) if document.gpus else unnamed
     lines.append(("ranks", f"{who} on {on}, {said.ranks_from}"))
-    if len(said.sources) > 1:
-        lines.append(("clocks", said.clock))
+    if len(said.sources) > 1 or document.overlap.matching.clocks.how:
+        aligned = document.overlap.matching.clocks.how
+        lines.append(("clocks", said.clock + (f"; {aligned}" if aligned else "")))
     lines.append(("window", _window(document)))
     if said.link is not None:
         lines.append(("link", f"paced: {said.link}"))
@@ -154,6 +158,7 @@ def headline(document: Document) -> list[str]:
     lines = [
         f"{percent(hidden, comm)} of the communication is hidden under compute.",
         f"Exposed: {duration(exposed / n)} of communication per {what}, {percent(exposed, total)} of the {what}.",
+        *_waiting(document, n),
     ]
     if exposed == 0:
         return lines
@@ -166,6 +171,19 @@ def headline(document: Document) -> list[str]:
     else:
         lines.append(f"Hiding all of it could gain {gain}.")
     return lines
+
+
+def _waiting(document: Document, n: int) -> list[str]:
+    """How much of the exposed time is waiting for late ranks; nothing where that cannot be told."""
+    ranks = document.overlap.ranks
+    wait, wire = int(ranks["exposed_wait_ns"].sum()), int(ranks["exposed_wire_ns"].sum())
+    unsplit = int(ranks["exposed_unsplit_ns"].sum())
+    if not wait + wire:
+        return []
+    if not wait and not unsplit:
+        return ["None of it is waiting for ranks that came late."]
+    line = f"Of it {duration(wait / n)} is waiting for ranks that came late, {duration(wire / n)} transfer"
+    return [f"{line}; {duration(unsplit / n)} could be either." if unsplit else f"{line}."]
 
 
 # -- tables --------------------------------------------------------------------------------------------------
@@ -231,12 +249,15 @@ def _collectives(console: Console, document: Document) -> None:
         return
     unit = scale(document.overlap.ranks["window_ns"].max())
     n = len(document.overlap.ranks)
-    sums = table.groupby("collective")[["count", "union_ns", "sum_ns", "overlap_ns", "exposed_ns"]].sum()
+    figures = ["count", "union_ns", "overlap_ns", "exposed_ns", "exposed_unsplit_ns"]
+    by_collective = table.groupby("collective")
+    sums = by_collective[figures].sum()
+    split = by_collective[["exposed_wait_ns", "exposed_wire_ns"]].sum(min_count=1)
     mean = f", mean of {n} ranks" if n > 1 else ""
     out = _table(
         console,
         f"Communication ({unit[1]}{_of(document)}{mean})",
-        ["collective", "count", "bytes", "time (sum)", "time (union)", "exposed", "hidden"],
+        ["collective", "count", "bytes", "time", "exposed", "= waiting", "+ transfer", "hidden"],
     )
     for name, row in sums.sort_values("exposed_ns", ascending=False).iterrows():
         nbytes = table.loc[table["collective"] == name, "bytes"]
@@ -244,10 +265,36 @@ def _collectives(console: Console, document: Document) -> None:
             str(name),
             _count(row["count"] / n),
             "n/a" if nbytes.isna().any() else size(int(nbytes.sum()) / n),
-            *(_number(row[c] / n, unit) for c in ("sum_ns", "union_ns", "exposed_ns")),
+            *(_number(row[c] / n, unit) for c in ("union_ns", "exposed_ns")),
+            *_split(split.loc[name], int(row["exposed_unsplit_ns"]), n, unit),
             percent(row["overlap_ns"], row["union_ns"]),
         )
     console.print(out)
+
+
+def _split(parts: pd.Series, unsplit: int, n: int, unit: tuple[int, str]) -> list[str]:
+    """Waiting and transfer; n/a where of any exposed time it is not known which it is."""
+    if unsplit or parts.isna().any():
+        return ["n/a", "n/a"]
+    return [_number(int(part) / n, unit) for part in parts]
+
+
+def _waited_for(console: Console, document: Document) -> None:
+    """By whom the others were kept waiting; nothing where nobody was."""
+    table = document.stragglers[document.stragglers["cost_ns"] > 0]
+    if not len(table):
+        return
+    unit = scale(document.overlap.ranks["window_ns"].max())
+    title = f"Who was waited for ({unit[1]}{_of(document)})"
+    out = _table(console, title, ["rank", "came last", "later than the next", "others waited, exposed"])
+    for row in (
+        table.sort_values("cost_ns", ascending=False, kind="stable").head(MOST_WAITED_FOR).to_dict("records")
+    ):
+        times = f"{row['last']:,} of {row['collectives']:,}"
+        out.add_row(str(row["rank"]), times, _number(row["late_ns"], unit), _number(row["cost_ns"], unit))
+    console.print(out)
+    if len(table) > MOST_WAITED_FOR:
+        console.print(Text(f"{len(table) - MOST_WAITED_FOR} more ranks: the JSON lists all", style="dim"))
 
 
 def _unknown(console: Console, document: Document) -> None:

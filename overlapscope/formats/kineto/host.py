@@ -4,24 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import msgspec
 import numpy as np
 
-from ...classify import Classifier, Collective, Kind, Verdict
+from ...classify import Classifier, Kind, Verdict
 from ...errors import InputError
 from ...intervals import covered, outermost, union
-from ...trace import NA
 from ..raw import Names, RawOps, RawTrace, Unit
-from .events import ABSENT, Event, Events, File, ShapedArgs, integers, spans
-from .gpu import ELEMENT_BYTES
+from .events import Event, Events, File, integers, spans
+from .shapes import input_bytes
 
 __all__ = ["read_host"]
 
 OPERATOR = {"cpu_op", "operator"}
 ANNOTATION = {"user_annotation"}
-
-# Collectives whose input is already the whole array; for the others it is a shard of an unknown number.
-WHOLE_INPUT = {Collective.ALL_REDUCE, Collective.BROADCAST, Collective.REDUCE, Collective.REDUCE_SCATTER}
 
 
 def read_host(file: File, events: Events, classifier: Classifier, unit: Unit) -> RawTrace:
@@ -52,7 +47,7 @@ def read_host(file: File, events: Events, classifier: Classifier, unit: Unit) ->
     ops = RawOps.of(*spans(ops_events), np.zeros(len(codes), np.int32), thread, codes)
     ops.launch, ops.thread = ops.start.copy(), thread.copy()
     for i, event in enumerate(comm):
-        ops.bytes[i] = _input_bytes(event, verdict(str(event.name)).collective)
+        ops.bytes[i] = input_bytes(event, verdict(str(event.name)).collective)
     return RawTrace(file.source, "host", [unit], names, ops)
 
 
@@ -76,20 +71,6 @@ def _computing(operators: list[Event], verdict: Callable[[str], Verdict]) -> lis
         rest = rest[covered(taken, start[rest], np.maximum(end[rest], start[rest] + 1)) == 0]
         keep[rest[outermost(start[rest], end[rest])]] = True
     return [operators[i] for i in np.flatnonzero(keep)]
-
-
-def _input_bytes(event: Event, collective: Collective | None) -> int:
-    """Bytes of the whole array from the recorded input, where the input is the whole array."""
-    args = event.args
-    if not isinstance(args, ShapedArgs) or collective not in WHOLE_INPUT or args.input_dims is ABSENT:
-        return NA
-    try:
-        dims = msgspec.json.decode(args.input_dims)
-        types = msgspec.json.decode(args.input_type)
-        sizes = [ELEMENT_BYTES[t.lower()] for t in types]
-        return sum(int(np.prod(d, dtype=np.int64)) * size for d, size in zip(dims, sizes, strict=True))
-    except (msgspec.DecodeError, KeyError, TypeError, ValueError, AttributeError):
-        return NA
 
 
 def _cached(verdict: Callable[[str], Verdict]) -> Callable[[str], Verdict]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from ...trace import LIMIT, NA, Dropped, Source
 from ..raw import FROM_NAME, Names, RawRanges, RawTrace
 from .export import HOW_TO_TRACE_GRAPHS, Export, no_ops
 from .marked import marked_ops
+from .nccl import add_nccl
 from .ops import UNNAMED, Found, Units, gpu_ops, host_ops, join_launches
 from .ranges import Nvtx, read_ranges, read_ranks
 from .schema import (
@@ -53,7 +55,8 @@ def read(path: Path) -> RawTrace:
         ranges = read_ranges(export, nvtx)
         if lanes == "gpu":
             join_launches(export, found, units)
-        _add_recorded(export, found, units)
+        communicators = add_nccl(export, found, units, nvtx)
+        _add_recorded(export, found, units, communicators)
         ranks = read_ranks(export, nvtx)
         trace = RawTrace(
             source=_source(export),
@@ -61,6 +64,7 @@ def read(path: Path) -> RawTrace:
             units=units.listed(_gpu_names(export), ranks.of_process),
             names=names,
             ops=found.ops,
+            communicators=communicators,
             ranges=ranges,
             origin_ns=_session_start(export),
             overhead=_overhead(export),
@@ -153,19 +157,25 @@ def _overhead(export: Export) -> dict[int, Spans]:
     return {key: union(*np.array(pairs, np.int64).T) for key, pairs in found.items()}
 
 
-def _add_recorded(export: Export, found: Found, units: Units) -> None:
-    """What `write` keeps beside nsys's own tables: collective, bytes and group size of single ops."""
+def _add_recorded(export: Export, found: Found, units: Units, communicators: list[str]) -> None:
+    """What `write` keeps beside nsys's own tables: collective, bytes and communicator of single ops."""
     if not export.has(EXTRA_TABLE):
         return
-    rows = export.rows(f"SELECT globalPid, id, collective, bytes, groupSize FROM {EXTRA_TABLE}")
+    on = "communicator, sequence" if export.has(EXTRA_TABLE, "communicator", "sequence") else "NULL, NULL"
+    rows = export.rows(f"SELECT globalPid, id, collective, bytes, groupSize, {on} FROM {EXTRA_TABLE}")
+    numbers = {name: number for number, name in enumerate(communicators)}
     recorded = {(process, at): rest for process, at, *rest in rows}
     ops, process = found.ops, units.processes()[found.ops.unit]
     for i, key in enumerate(zip(process.tolist(), found.ids.tolist(), strict=True)):
         if key in recorded:
-            collective, nbytes, group = recorded[key]
+            collective, nbytes, group, communicator, sequence = recorded[key]
             ops.collective[i] = COLLECTIVES.index(collective) if collective in COLLECTIVES else FROM_NAME
             ops.bytes[i] = NA if nbytes is None else nbytes
             ops.group[i] = -1 if group is None else group
+            ops.sequence[i] = -1 if sequence is None else sequence
+            if communicator is not None:
+                ops.communicator[i] = numbers.setdefault(communicator, len(numbers))
+    communicators[:] = numbers
 
 
 def _add_provenance(export: Export, trace: RawTrace) -> None:
@@ -182,6 +192,10 @@ def _add_provenance(export: Export, trace: RawTrace) -> None:
     if missing:
         raise export.failed(ValueError(f"malformed: {PROVENANCE_KEY} lacks {', '.join(sorted(missing))}"))
     trace.source = Source(trace.source.path, "nsys", said["tool"], trace.source.schema)
+    clocks = {int(rank): clock for rank, clock in said.get("clocks", {}).items()}
+    trace.units = [
+        replace(unit, clock=clocks.get(-1 if unit.rank is None else unit.rank, 0)) for unit in trace.units
+    ]
     trace.ranks_from = said["ranks_from"]
     trace.clock = said["clock"]
     trace.world_size = said["world_size"]

@@ -90,7 +90,15 @@ TABLES: dict[str, dict[str, type]] = {
             ("globalTid", "endGlobalTid", "textId", "domainId", "uint64Value", "int64Value"), int
         ),
     },
-    EXTRA_TABLE: {"globalPid": int, "id": int, "collective": str, "bytes": int, "groupSize": int},
+    EXTRA_TABLE: {
+        "globalPid": int,
+        "id": int,
+        "collective": str,
+        "bytes": int,
+        "groupSize": int,
+        "communicator": str,
+        "sequence": int,
+    },
 }
 
 
@@ -234,6 +242,8 @@ class _Writer:
                 op.collective,
                 None if op.bytes == NA else op.bytes,
                 None if op.group < 0 else op.group,
+                None if op.communicator < 0 else self.trace.communicators[op.communicator],
+                None if op.sequence < 0 else op.sequence,
             )
             for op in comm.itertuples(index=False)
         ]
@@ -256,6 +266,7 @@ class _Writer:
             "tool": "; ".join(dict.fromkeys(s.tool for s in provenance.sources)),
             "ranks_from": provenance.ranks_from,
             "clock": provenance.clock,
+            "clocks": dict(zip(map(str, ranks["rank"]), ranks["clock"].tolist(), strict=True)),
             "world_size": provenance.world_size,
             "command": provenance.command,
             "link": provenance.link,
