@@ -16,6 +16,7 @@ from ..errors import OverlapscopeError, RunError
 from .convert import convert
 from .doctor import doctor
 from .kernels import kernels
+from .predict import predict
 from .report import report
 from .run import run
 from .scale import scale
@@ -55,6 +56,7 @@ app.command("scale")(scale)
 app.command("report")(report)
 app.command("convert")(convert)
 app.command("kernels")(kernels)
+app.command("predict")(predict)
 app.command("doctor")(doctor)
 
 
