@@ -64,14 +64,14 @@ def predict(
     attention_efficiency: Annotated[Number, typer.Option(metavar="0..1", help="Of the peak.")] = None,
     memory_efficiency: Annotated[Number, typer.Option(metavar="0..1", help="Of HBM's bandwidth.")] = None,
     bus_efficiency: Annotated[Number, typer.Option(metavar="0..1", help="Of --link's speed.")] = None,
-    launch: Annotated[Number, typer.Option(metavar="µs", help="What a kernel costs beside its work.")] = None,
+    launch: Annotated[Number, typer.Option(metavar="us", help="What a kernel costs beside its work.")] = None,
     attention_backward: Annotated[
         Number, typer.Option(metavar="X", help="FLOPs of attention backward, over forward.")
     ] = None,
     state_bytes: Annotated[
         Number, typer.Option(metavar="B", help="Optimizer state of a weight: counts as memory.")
     ] = None,
-    domain: Annotated[Number, typer.Option(metavar="N", help="GPUs that --link joins.")] = None,
+    domain: Annotated[Count, typer.Option(metavar="N", help="GPUs that --link joins.")] = None,
     format: Annotated[Format, typer.Option("--format", help="How to lay the prediction out.")] = Format.TEXT,
     output: Output = None,
     force: Force = False,

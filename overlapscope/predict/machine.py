@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from ..errors import OptionError
 from .gpus import LINK_SEEN, Gpu
 from .work import Op
 
-__all__ = ["OVERRIDES", "Constant", "Link", "Machine", "Route", "machine", "route"]
+if TYPE_CHECKING:
+    from workloads import Link
+
+__all__ = ["OVERRIDES", "Constant", "Machine", "Route", "machine", "overridden", "route"]
 
 GIVEN = "given"
-
-
-class Link(Protocol):
-    """``workloads.link.Link``: α in s, β in bytes a second each way, NCCL's factors in :meth:`seconds`."""
-
-    @property
-    def alpha(self) -> float: ...
-
-    @property
-    def beta(self) -> float: ...
-
-    def seconds(self, collective: str, size: int, ranks: int) -> float:
-        """How long a collective of `size` bytes takes over `ranks`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,19 +83,63 @@ class Route:
     constants: tuple[Constant, ...]
 
 
+MOST = 1e12  # beyond any machine, and far from what a float cannot hold
+LEAST = 1e-6  # of what is divided by
+
 OVERRIDES: Mapping[str, tuple[float, float]] = {
-    # Least and most that make sense. What divides must not be 0, and nothing does better than its peak.
-    "gpu_flops": (1e-6, math.inf),
-    "gpu_bandwidth": (1e-6, math.inf),
-    "gpu_memory": (1e-6, math.inf),
-    "gemm_efficiency": (1e-6, 1),
-    "attention_efficiency": (1e-6, 1),
-    "memory_efficiency": (1e-6, 1),
-    "bus_efficiency": (1e-6, 1),
-    "launch": (0, math.inf),
-    "attention_backward": (0, math.inf),
-    "state_bytes": (0, math.inf),
-    "domain": (1, math.inf),
+    **dict.fromkeys(("gpu_flops", "gpu_bandwidth", "gpu_memory"), (LEAST, MOST)),
+    **dict.fromkeys(
+        ("gemm_efficiency", "attention_efficiency", "memory_efficiency", "bus_efficiency"), (LEAST, 1)
+    ),
+    **dict.fromkeys(("launch", "attention_backward", "state_bytes"), (0, MOST)),
+    "domain": (1, MOST),
+}
+"""Options that override a constant, with the least and the most that make sense."""
+
+
+USUAL: Mapping[str, Constant] = {
+    "gemm_efficiency": Constant(
+        "GEMM efficiency",
+        0.75,
+        "of peak",
+        "70 to 80 % reported for Llama 70B and 405B shapes (CUTLASS Distributed GEMM)",
+        "--gemm-efficiency",
+    ),
+    "attention_efficiency": Constant(
+        "attention efficiency",
+        0.6,
+        "of peak",
+        "FlashAttention-2 on A100: 50 to 73 % (Dao 2023); FlashAttention-3 on H100: up to 75 % (Shah et al. 2024)",
+        "--attention-efficiency",
+    ),
+    "memory_efficiency": Constant(
+        "memory efficiency",
+        0.9,
+        "of HBM",
+        "an assumption: streaming kernels come near, none reaches, the datasheet's rate",
+        "--memory-efficiency",
+    ),
+    "launch": Constant(
+        "launch of a kernel",
+        0.9,
+        "µs",
+        "3.8 µs a kernel that runs 2.9 µs, launched ahead, on V100 (NVIDIA, Getting Started with CUDA Graphs)",
+        "--launch",
+    ),
+    "attention_backward": Constant(
+        "attention backward",
+        2.5,
+        "× forward",
+        "five matrix products for two (Dao 2023)",
+        "--attention-backward",
+    ),
+    "state_bytes": Constant(
+        "optimizer state",
+        0,
+        "B/weight",
+        "the step has no optimizer; Adam in mixed precision holds 12 (Rajbhandari et al. 2020)",
+        "--state-bytes",
+    ),
 }
 
 
@@ -118,116 +151,74 @@ def machine(gpu: Gpu, given: Mapping[str, float | None]) -> Machine:
     OptionError
         One of these makes no sense.
     """
-    _check(given)
-
-    def constant(name: str, usual: float, unit: str, source: str, option: str) -> Constant:
-        return _given(Constant(name, usual, unit, source, f"--{option}"), given.get(option.replace("-", "_")))
-
-    return Machine(
-        constant("bfloat16 peak", gpu.flops, "TFLOP/s", gpu.source, "gpu-flops"),
-        constant("HBM bandwidth", gpu.bandwidth, "GB/s", gpu.source, "gpu-bandwidth"),
-        constant("HBM capacity", gpu.memory, "GB", gpu.source, "gpu-memory"),
-        constant(
-            "GEMM efficiency",
-            0.75,
-            "of peak",
-            "70 to 80 % reported for Llama 70B and 405B shapes (CUTLASS Distributed GEMM)",
-            "gemm-efficiency",
-        ),
-        constant(
-            "attention efficiency",
-            0.6,
-            "of peak",
-            "FlashAttention-2 on A100: 50 to 73 % (Dao 2023); FlashAttention-3 on H100: up to 75 % (Shah et al. 2024)",
-            "attention-efficiency",
-        ),
-        constant(
-            "memory efficiency",
-            0.9,
-            "of HBM",
-            "an assumption: streaming kernels come near, none reaches, the datasheet's rate",
-            "memory-efficiency",
-        ),
-        constant(
-            "launch of a kernel",
-            0.9,
-            "µs",
-            "3.8 µs a kernel that runs 2.9 µs, launched ahead, on V100 (NVIDIA, Getting Started with CUDA Graphs)",
-            "launch",
-        ),
-        constant(
-            "attention backward",
-            2.5,
-            "× forward",
-            "five matrix products for two (Dao 2023)",
-            "attention-backward",
-        ),
-        constant(
-            "optimizer state",
-            0,
-            "B/weight",
-            "the step has no optimizer; Adam in mixed precision holds 12 (Rajbhandari et al. 2020)",
-            "state-bytes",
-        ),
-    )
+    constants = {
+        "flops": Constant("bfloat16 peak", gpu.flops, "TFLOP/s", gpu.source, "--gpu-flops"),
+        "bandwidth": Constant("HBM bandwidth", gpu.bandwidth, "GB/s", gpu.source, "--gpu-bandwidth"),
+        "memory": Constant("HBM capacity", gpu.memory, "GB", gpu.source, "--gpu-memory"),
+        **USUAL,
+    }
+    return Machine(**{name: overridden(constant, given) for name, constant in constants.items()})
 
 
 def route(
-    name: str, link: Link, known: bool, option: str, domain: int | None, given: Mapping[str, float | None]
+    name: str,
+    link: Link,
+    *,
+    known: bool,
+    beyond: bool = False,
+    domain: Constant | None = None,
+    given: Mapping[str, float | None],
 ) -> Route:
-    """A link with the share of its peak that is reached.
+    """A link, at the share of its peak that is reached.
 
     Parameters
     ----------
     name : str
     link : Link
-        As :mod:`workloads.link` knows or reads it.
     known : bool
-        `name` is one of its names, and not a speed.
-    option : str
-        What names it: ``--link`` or ``--beyond``.
-    domain : int or None
+        `name` is a name of :data:`workloads.link.LINKS`, and not a speed.
+    beyond : bool
+        It is what ``--beyond`` names; then what that says is all that overrides its constants.
+    domain : Constant or None
+        How many GPUs it joins.
     given : mapping
-        Overrides; of the bus efficiency only for ``--link``.
+
+    Raises
+    ------
+    OptionError
+        The bus efficiency that was given makes no sense.
     """
-    _check(given)
-    source = f"{name}: peak a GPU, each way" if known else GIVEN
-    latency = "a ring's base and a hop, LL protocol (nccl/src/graph/tuning.cc)" if known else GIVEN
-    seen = LINK_SEEN.get(name) if known else None
-    share, why = (
-        1.0,
-        "no measurement at hand: the peak is taken" if known else "the speed given is what counts",
-    )
-    if seen is not None:
-        share, why = seen[0] / (link.beta / 1e9), f"nccl-tests: {seen[1]}"
-    reached = Constant(
-        "bus efficiency", share, "of the link", why, "--bus-efficiency" if option == "--link" else option
-    )
-    if option == "--link":
-        reached = _given(reached, given.get("bus_efficiency"))
+    option = "--beyond" if beyond else "--link"
+    if not known:
+        share, why = 1.0, "the speed that was given counts"
+    elif name in LINK_SEEN:
+        seen, words = LINK_SEEN[name]
+        share, why = seen / (link.beta / 1e9), f"all_reduce_perf (nccl-tests): {words}"
+    else:
+        share, why = 1.0, "no measurement at hand: the peak is taken"
+    reached = Constant("bus efficiency", share, "of the link", why, option if beyond else "--bus-efficiency")
+    if not beyond:
+        reached = overridden(reached, given)
     constants = [
-        Constant("link speed", link.beta / 1e9, "GB/s", source, option),
-        Constant("link latency", link.alpha * 1e6, "µs", latency, option),
+        Constant("link speed", link.beta / 1e9, "GB/s", f"{name}: peak a GPU, each way", option),
+        Constant("link latency", link.alpha * 1e6, "µs", f"{name}: NCCL's tuning.cc, ring, LL", option),
         reached,
     ]
-    if option == "--link" and domain is not None:
-        of = f"{domain} GPUs are joined by {name}" if known else GIVEN
-        limit = _given(Constant("link domain", domain, "GPUs", of, "--domain"), given.get("domain"))
-        domain = int(limit.value)
-        constants.append(limit)
-    return Route(name, replace(link, beta=link.beta * reached.value), domain, tuple(constants))  # type: ignore[type-var]
+    if not known:
+        constants[:2] = [replace(constant, source=GIVEN) for constant in constants[:2]]
+    if domain is not None:
+        constants.append(domain)
+    size = None if domain is None else int(domain.value)
+    return Route(name, replace(link, beta=link.beta * reached.value), size, tuple(constants))
 
 
-def _given(constant: Constant, value: float | None) -> Constant:
-    return constant if value is None else replace(constant, value=value, source=GIVEN)
-
-
-def _check(given: Mapping[str, float | None]) -> None:
-    for name, value in given.items():
-        least, most = OVERRIDES[name]
-        if value is None or (least <= value <= most and math.isfinite(value)):
-            continue
-        wanted = "0 or more" if least == 0 else "1 or more" if least == 1 else "more than 0"
-        if most == 1:
-            wanted += " and at most 1"
-        raise OptionError(f"is {value:g}", f"give {wanted}", f"--{name.replace('_', '-')}")
+def overridden(constant: Constant, given: Mapping[str, float | None]) -> Constant:
+    """The constant, or what its option says. Raises OptionError where that makes no sense."""
+    name = constant.option.removeprefix("--").replace("-", "_")
+    value = given.get(name)
+    if value is None:
+        return constant
+    least, most = OVERRIDES[name]
+    if not least <= value <= most:  # so that NaN is refused, too
+        raise OptionError(f"is {value:g}", f"give a number from {least:g} to {most:g}", constant.option)
+    return replace(constant, value=value, source=GIVEN)

@@ -10,7 +10,7 @@ from typing import Any
 from ..capture import own
 from ..errors import OptionError
 from .gpus import GPUS, Gpu
-from .machine import Route, machine, route
+from .machine import Constant, Route, machine, overridden, route
 from .step import Layout, Prediction, sizes
 from .work import Shape
 
@@ -34,7 +34,7 @@ class Request:
     link, beyond : str or None
         Inside the domain, and for sizes beyond it.
     dimensions, layout, constants : mapping
-        Fields of the shape, of the layout, and of :data:`~overlapscope.predict.machine.OVERRIDES`.
+        Fields of the shape, of the layout (all of them), and of :data:`~overlapscope.predict.machine.OVERRIDES`.
     """
 
     preset: str
@@ -68,13 +68,13 @@ def _answer(request: Request) -> Prediction:
     if request.tp < 1:
         raise OptionError(f"is {request.tp}", "give 1 or more", "--tp")
     gpu = GPUS[request.gpu]
-    fast = machine(gpu, {k: v for k, v in request.constants.items() if k not in ("bus_efficiency", "domain")})
+    fast = machine(gpu, request.constants)
     shape = _shape(presets[request.preset], request.dimensions)
     config = _config(shape, request)
     config.check(request.tp, "cuda")
     shape.check(request.tp)
     routes = _routes(request, gpu)
-    layout = Layout(**{name: getattr(config, name) for name in Layout.__slots__})
+    layout = Layout(**{name: getattr(config, name) for name in request.layout})
     candidates = {1, request.tp, *(n for n in SIZES if _shared(config, shape, n))}
     found, beyond = sizes(shape, layout, fast, routes, sorted(candidates))
     if request.tp in beyond:
@@ -111,26 +111,23 @@ def _shared(config: Any, shape: Shape, tp: int) -> bool:
 
 def _routes(request: Request, gpu: Gpu) -> tuple[Route, ...]:
     """The link of the GPUs and, where one is named, the one that is taken beyond its domain."""
-    names = own.part("link").LINKS
-    parse = own.workloads().Link.parse
-    given = {name: request.constants.get(name) for name in ("bus_efficiency", "domain")}
+    names, parse = own.part("link").LINKS, own.workloads().Link.parse
     name = request.link or gpu.link
-    link = parse(name)
-    # NVLink joins what the GPU's machine holds; of other links no limit is known.
-    nvlink = name.startswith("nvlink")
-    if given["domain"] is not None and given["domain"] != int(given["domain"]):
-        raise OptionError(f"is {given['domain']:g}", "give a whole number", "--domain")
-    domain = gpu.domain if nvlink else None if given["domain"] is None else int(given["domain"])
-    routes = [route(name, link, name in names, "--link", domain, given)]
+    domain = None
+    if name.startswith("nvlink") or request.constants.get("domain") is not None:
+        # NVLink joins what the GPU's machine holds; of other links no limit is known.
+        domain = Constant("link domain", gpu.domain, "GPUs", gpu.source, "--domain")
+        domain = overridden(domain, request.constants)
+    routes = [route(name, parse(name), known=name in names, domain=domain, given=request.constants)]
     if request.beyond is not None:
         if domain is None:
             remedy = "leave it out, or say how many GPUs the link joins, --domain"
-            raise OptionError(f"of {name} no limit is known that this could lie beyond", remedy, "--beyond")
+            raise OptionError(f"no limit of {name} is known that this could lie beyond", remedy, "--beyond")
         try:
             further = parse(request.beyond)
         except own.workloads().ConfigError as error:
             raise OptionError(error.what, error.remedy, "--beyond") from None
-        routes.append(route(request.beyond, further, request.beyond in names, "--beyond", None, {}))
+        routes.append(route(request.beyond, further, known=request.beyond in names, beyond=True, given={}))
     return tuple(routes)
 
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from .machine import Constant, Link, Machine, Route
+from .machine import Constant, Machine, Route
 from .schedules import NOTHING, Part, alone, pipelined, ring, serial, under
 from .work import ELEMENT, Linear, Op, Shape
+
+if TYPE_CHECKING:
+    from workloads import Link
 
 __all__ = ["Layout", "Prediction", "Size", "block", "predict", "sizes"]
 
@@ -114,7 +118,7 @@ class _Rank:
         if self.link is None:
             return 0.0, 0.0
         # On a link without latency that carries one byte a second it takes as many seconds as bytes are sent.
-        bare = replace(self.link, alpha=0.0, beta=1.0)  # type: ignore[type-var]
+        bare = replace(self.link, alpha=0.0, beta=1.0)
         n = round(size)
         return self.link.seconds(collective, n, self.tp), bare.seconds(collective, n, self.tp)
 

@@ -169,7 +169,7 @@ class Shape:
         return ELEMENT * self.tokens * (norms + attention + (3 if self.gated else 2) * self.ffn / tp)
 
     def memory(self, tp: int, *, sequence_parallel: bool, forward_only: bool, state_bytes: float) -> float:
-        """Bytes a rank holds at least: weights, and with a backward pass gradients, optimizer state and what is kept."""
+        """Bytes a rank holds at least: weights and, with a backward pass, gradients, optimizer state, what is kept."""
         parameters = self.parameters(tp)
         kept = self.saved(tp, sequence_parallel=sequence_parallel)
         if forward_only:
