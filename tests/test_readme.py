@@ -82,7 +82,7 @@ def test_options_named_exist() -> None:
     named = set(re.findall(r"--[a-z][a-z-]+", README))
     theirs = {"--trace", "--cuda-graph-trace", "--type"}
     known: set[str] = set()
-    for command in ("run", "scale", "report", "convert", "kernels", "doctor"):
+    for command in ("run", "scale", "report", "convert", "kernels", "predict", "doctor"):
         done = subprocess.run(
             [sys.executable, "-m", "overlapscope", command, "--help"],
             capture_output=True,

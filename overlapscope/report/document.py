@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pandas as pd
 
+from ..analysis.bounds import Bound, bounds
 from ..analysis.names import tally, unclassified
 from ..analysis.overlap import Overlap, overlap
 from ..analysis.window import windows
@@ -26,6 +27,8 @@ class Document:
         What was captured, and how ranks and clocks were set.
     overlap : Overlap
         The figures, for the ranks asked for.
+    bounds : mapping of str to Bound
+        What could be gained at most, by ideal.
     names, unclassified : DataFrame
         The tally of op names in the window, and those of them that no rule knew.
     gpus : tuple of str
@@ -40,6 +43,7 @@ class Document:
 
     provenance: Provenance
     overlap: Overlap
+    bounds: Mapping[str, Bound]
     names: pd.DataFrame
     unclassified: pd.DataFrame
     gpus: tuple[str, ...]
@@ -75,6 +79,7 @@ def build(
     return Document(
         provenance=trace.provenance,
         overlap=result,
+        bounds=bounds(result.ranks),
         names=names,
         unclassified=unclassified(names),
         gpus=tuple(dict.fromkeys(trace.ranks["gpu"].dropna())),
