@@ -107,6 +107,43 @@ def test_a_block_by_hand(
     assert found.wire == pytest.approx(wire)
 
 
+RING = Layout(sequence_parallel=True, schedule="ring")
+
+
+@pytest.mark.parametrize(
+    ("arch", "layout", "moved"),
+    [
+        # Norms, residuals, GELU 128 + 192 + 64, backward 192 + 192 + 96; attention 64 and 128; GEMMs (QKV 128, O 64,
+        # up 96, down 96) three times
+        ("gpt", Layout(), 384 + 480 + 192 + 3 * 384),
+        # SwiGLU 96 and 160, rotary 64 twice, up 160
+        ("llama", Layout(), 480 + 608 + 192 + 3 * 448),
+        # Norms and residuals on half the rows; GEMMs in halves (88, 40, 64, 64), of which the weight gradients read
+        # what they add to (48, 16, 32, 32); two additions of 48 each way
+        ("gpt", RING, 224 + 288 + 192 + 2 * (3 * 256 + 128) + 4 * 48),
+    ],
+)
+def test_bytes_of_a_block_by_hand(arch: str, layout: Layout, moved: int) -> None:
+    """On a machine that computes in no time and moves a byte a microsecond."""
+    fast = one_flop_a_microsecond(gpu_flops=1e12, gpu_bandwidth=1e-3)
+    assert block(replace(SMALL, arch=arch), layout, fast, 2, FAST).compute == pytest.approx(moved * US)
+
+
+@pytest.mark.parametrize(
+    ("arch", "layout", "kernels"),
+    [
+        ("gpt", Layout(), 10 + 14),
+        ("llama", Layout(), 11 + 15),
+        ("gpt", Layout(schedule="pipelined", chunks=2), 12 + 14),
+        ("gpt", RING, 16 + 24),
+    ],
+)
+def test_kernels_of_a_block(arch: str, layout: Layout, kernels: int) -> None:
+    """On a machine on which a kernel costs its launch alone."""
+    fast = one_flop_a_microsecond(gpu_flops=1e12, gpu_bandwidth=1e12, launch=1)
+    assert block(replace(SMALL, arch=arch), layout, fast, 2, FAST).compute == pytest.approx(kernels * US)
+
+
 def test_a_step_is_its_blocks_and_the_gradients_of_what_is_whole() -> None:
     """With sequence parallelism 24 numbers a block (norms, row biases), 48 bytes: for 3 blocks 10 + 144 µs."""
     shape, fast = replace(SMALL, layers=3), one_flop_a_microsecond()
