@@ -27,7 +27,7 @@ LEFT_OUT = (
     "wave quantisation and the lower efficiency of smaller GEMMs: the roofline alone makes parts slower",
     "what communication beside compute takes from it (SMs, HBM): overlap looks better than it is",
     "latency that grows with the ranks: a collective has one, and each hop of a ring another, as a message of NCCL's; "
-    "copies by symmetric memory start sooner (--link 450GB/s,2us)",
+    "copies by symmetric memory start sooner (such as --link 370GB/s,2us)",
     "ranks that come late, the host, and memory beyond what is counted: temporaries, buffers of NCCL",
     "embedding, output layer, loss, optimizer step, dropout, data and pipeline parallelism",
     "fused kernels and what stays in L2, which save time: every array is counted from HBM and back",
