@@ -91,7 +91,7 @@ def test_options_named_exist() -> None:
     }
     theirs |= {"--rdzv-endpoint", "--nodes", "--ntasks"}  # torchrun, srun
     known: set[str] = set()
-    for command in ("run", "scale", "report", "convert", "kernels", "doctor"):
+    for command in ("run", "scale", "report", "convert", "kernels", "predict", "doctor"):
         done = subprocess.run(
             [sys.executable, "-m", "overlapscope", command, "--help"],
             capture_output=True,

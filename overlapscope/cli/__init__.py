@@ -18,6 +18,7 @@ from .convert import convert
 from .doctor import doctor
 from .kernels import kernels
 from .options import SILENCE_S
+from .predict import predict
 from .report import report
 from .run import run
 from .scale import scale
@@ -57,6 +58,7 @@ app.command("scale")(scale)
 app.command("report")(report)
 app.command("convert")(convert)
 app.command("kernels")(kernels)
+app.command("predict")(predict)
 app.command("doctor")(doctor)
 
 

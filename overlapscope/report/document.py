@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pandas as pd
 
+from ..analysis.bounds import Bound, bounds
 from ..analysis.matching import match
 from ..analysis.names import tally, unclassified
 from ..analysis.overlap import Overlap, overlap
@@ -30,6 +31,8 @@ class Document:
         The figures, for the ranks asked for.
     stragglers : DataFrame
         Who was waited for.
+    bounds : mapping of str to Bound
+        What could be gained at most, by ideal.
     names, unclassified : DataFrame
         The tally of op names in the window, and those of them that no rule knew.
     gpus : tuple of str
@@ -45,6 +48,7 @@ class Document:
     provenance: Provenance
     overlap: Overlap
     stragglers: pd.DataFrame
+    bounds: Mapping[str, Bound]
     names: pd.DataFrame
     unclassified: pd.DataFrame
     gpus: tuple[str, ...]
@@ -86,6 +90,7 @@ def build(
         provenance=trace.provenance,
         overlap=result,
         stragglers=stragglers(result),
+        bounds=bounds(result.ranks),
         names=names,
         unclassified=unclassified(names),
         gpus=tuple(dict.fromkeys(trace.ranks["gpu"].dropna())),

@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from ..analysis.bounds import Bound
 from .document import Document
 from .words import duration, escape, percent, scale
 
@@ -28,6 +29,7 @@ def as_dict(document: Document) -> dict[str, Any]:
         "schema_version": SCHEMA_VERSION,
         "provenance": _provenance(document),
         "ranks": records(document.overlap.ranks),
+        "bounds": [_bound(bound) for bound in document.bounds.values()],
         "collectives": records(document.overlap.collectives),
         "stragglers": records(document.stragglers),
         "unclassified": records(document.unclassified[["name", "count", "sum_ns"]]),
@@ -74,6 +76,16 @@ def _provenance(document: Document) -> dict[str, Any]:
         },
         "unmatched": [asdict(refused) for refused in document.overlap.matching.refused],
         "dropped": [{"count": d.count, "what": d.what, "why": d.why} for d in said.dropped],
+    }
+
+
+def _bound(bound: Bound) -> dict[str, Any]:
+    return {
+        "ideal": bound.ideal,
+        "gain_at_most_ns": bound.gain_ns,
+        "gain_at_most_ratio": bound.ratio,
+        "speedup_at_most": bound.speedup,
+        "ranks": [{"rank": rank, "gain_at_most_ns": gain} for rank, gain in bound.ranks],
     }
 
 

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ..analysis.bounds import Bound
 from .document import Document
 from .words import duration, escape, percent, scale, shortened, size
 
@@ -162,10 +163,10 @@ def headline(document: Document) -> list[str]:
     ]
     if exposed == 0:
         return lines
-    # Each rank can hide only under what it computes while nothing is hidden there yet.
-    free = ranks["compute_ns"] - ranks["overlap_ns"]
-    most = int(ranks["exposed_comm_ns"].where(ranks["exposed_comm_ns"] < free, free).sum())
-    gain = f"at most {percent(most, total)} ({total / (total - most):.2f}x)" if most < total else "all of it"
+    bound = document.bounds["all_hidden"]
+    most = bound.gain_ns
+    assert most is not None
+    gain = gained(bound)
     if most < exposed:
         lines.append(f"There is compute to hide {duration(most / n)} of it: that could gain {gain}.")
     else:
@@ -184,6 +185,24 @@ def _waiting(document: Document, n: int) -> list[str]:
         return ["None of it is waiting for ranks that came late."]
     line = f"Of it {duration(wait / n)} is waiting for ranks that came late, {duration(wire / n)} transfer"
     return [f"{line}; {duration(unsplit / n)} could be either." if unsplit else f"{line}."]
+
+
+IDEAL_WORDS = {
+    "no_skew": "no rank had to wait for another",
+    "fast_link": "the link were infinitely fast",
+    "all_hidden": "communication hid wherever compute is",
+}
+
+
+def gained(bound: Bound) -> str:
+    """A bound in words: ``at most 13.0 % (1.15x)``."""
+    if bound.gain_ns is None:
+        return "n/a"
+    if bound.gain_ns == 0:
+        return "nothing"
+    if bound.speedup is None:
+        return "all of it"
+    return f"at most {percent(bound.gain_ns, bound.window_ns)} ({bound.speedup:.2f}x)"
 
 
 # -- tables --------------------------------------------------------------------------------------------------
@@ -225,6 +244,17 @@ def _ranks(console: Console, document: Document) -> None:
         console.print(Text(f"{len(ranks) - MOST_RANKS} more ranks: --format csv lists all", style="dim"))
     console.print()
     console.print(Text(_kinds(document)))
+    _bounds(console, document)
+
+
+def _bounds(console: Console, document: Document) -> None:
+    """What could be gained at most, all else as recorded; nothing where nothing is exposed."""
+    if not document.overlap.ranks["exposed_comm_ns"].sum():
+        return
+    console.print()
+    console.print(Text("Upper bounds of the gain, all else as recorded, if", style="bold"))
+    for ideal, bound in document.bounds.items():
+        console.print(Text(f"  {IDEAL_WORDS[ideal]:<40}{gained(bound)}"))
 
 
 def _kinds(document: Document) -> str:
