@@ -11,15 +11,22 @@ from dataclasses import dataclass, fields
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
-from .config import BlockConfig, Config, ConfigError
+from .config import BlockConfig, Config, ConfigError, WrongError
 from .link import Link
+from .sizes import (
+    AllGatherConfig,
+    AllReduceConfig,
+    AllToAllConfig,
+    ReduceScatterConfig,
+    SendRecvConfig,
+)
 
 if TYPE_CHECKING:
     import torch
 
     from .collectives import Ranks
 
-__all__ = ["WORKLOADS", "BlockConfig", "Config", "ConfigError", "Link", "Program", "Workload"]
+__all__ = ["WORKLOADS", "BlockConfig", "Config", "ConfigError", "Link", "Program", "Workload", "WrongError"]
 
 
 class Program(Protocol):
@@ -29,7 +36,15 @@ class Program(Protocol):
         """Run one iteration. Nothing of it is pending on the host when it returns."""
 
     def measure(self) -> dict[str, Any]:
-        """What is to be known beside the recording: entries of run.json. Called once, before the first step."""
+        """What is to be known beside the recording: entries of run.json. Called once, before the first step.
+
+        Sentences under ``notes`` stand in every report.
+
+        Raises
+        ------
+        WrongError
+            The program was checked, and gives a wrong result.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,5 +85,10 @@ WORKLOADS: Mapping[str, Workload] = {
     w.name: w
     for w in [
         Workload("block", "a tensor-parallel transformer block, forward and backward", BlockConfig, "block"),
+        Workload("all-reduce", "the sum over all ranks, over sizes", AllReduceConfig, "sweep"),
+        Workload("all-gather", "every rank's part to all ranks, over sizes", AllGatherConfig, "sweep"),
+        Workload("reduce-scatter", "the sum, a part to each rank, over sizes", ReduceScatterConfig, "sweep"),
+        Workload("all-to-all", "a part from every rank to every rank, over sizes", AllToAllConfig, "sweep"),
+        Workload("send-recv", "a message round the ring of ranks, over sizes", SendRecvConfig, "sweep"),
     ]
 }

@@ -86,6 +86,8 @@ def main(plan: Plan, rank: int, work: Path, store: Path) -> int:
         stopped = True
     except _RefusedError as refusal:
         events.write("refused", rank, what=refusal.what, remedy=refusal.remedy)
+    except own.workloads().WrongError as wrong:
+        events.write("error", rank, what=str(wrong), traceback="", connection=False)
     except BaseException as error:
         what = "".join(traceback.format_exception_only(error)).strip()
         text = traceback.format_exc()

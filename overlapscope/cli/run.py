@@ -62,6 +62,12 @@ def request(
             help="Run a column layer's collectives under the GEMMs of its backward pass, or not. Default: do.",
         ),
     ] = None,
+    sizes: Annotated[
+        Word,
+        typer.Option(
+            metavar="SIZES", help="Of a sweep: 8B:256MB:x2, 1MB:8MB:+1MB, 1KB,1MB. KB is 1000, KiB and K 1024."
+        ),
+    ] = None,
     seed: Annotated[
         Count, typer.Option(metavar="N", help="Seed of weights, input and upstream gradient. Default: 0.")
     ] = None,
@@ -110,6 +116,7 @@ def request(
             "schedule": schedule,
             "chunks": chunks,
             "overlap_backward": overlap_backward,
+            "sizes": sizes,
             "seed": seed,
         },
         steps=steps,
