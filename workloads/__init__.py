@@ -85,10 +85,18 @@ WORKLOADS: Mapping[str, Workload] = {
     w.name: w
     for w in [
         Workload("block", "a tensor-parallel transformer block, forward and backward", BlockConfig, "block"),
-        Workload("all-reduce", "the sum over all ranks, over sizes", AllReduceConfig, "sweep"),
-        Workload("all-gather", "every rank's part to all ranks, over sizes", AllGatherConfig, "sweep"),
-        Workload("reduce-scatter", "the sum, a part to each rank, over sizes", ReduceScatterConfig, "sweep"),
-        Workload("all-to-all", "a part from every rank to every rank, over sizes", AllToAllConfig, "sweep"),
-        Workload("send-recv", "a message round the ring of ranks, over sizes", SendRecvConfig, "sweep"),
+        Workload(
+            "all-reduce", "sweep of sizes: the sum of all ranks' arrays, in place", AllReduceConfig, "sweep"
+        ),
+        Workload("all-gather", "sweep of sizes: all ranks' parts to every rank", AllGatherConfig, "sweep"),
+        Workload(
+            "reduce-scatter", "sweep of sizes: a part of the sum to each rank", ReduceScatterConfig, "sweep"
+        ),
+        Workload(
+            "all-to-all", "sweep of sizes: a part from every rank to every rank", AllToAllConfig, "sweep"
+        ),
+        Workload(
+            "send-recv", "sweep of sizes: a message to the next rank of a ring", SendRecvConfig, "sweep"
+        ),
     ]
 }

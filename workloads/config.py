@@ -63,6 +63,8 @@ class Config:
     """Iterations that are measured, and run before those, unless the user says otherwise."""
     SPLIT: ClassVar[bool] = True
     """Whether the ranks share out one work, which each has less of the more there are."""
+    LARGE: ClassVar[tuple[str, ...]] = ("hidden", "ffn", "seq", "batch", "layers")
+    """Options that decide what memory it takes, as far as it has them."""
 
     @classmethod
     def of(cls, device: str, **given: Any) -> Self:

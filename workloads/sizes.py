@@ -51,7 +51,7 @@ def parse(text: str) -> list[int]:
         if len(words) == 1:
             sizes.add(_size(words[0], text))
         elif len(words) == 3:
-            sizes.update(_range(*words, text))
+            sizes.update(_range(words[0], words[1], words[2], text))
         else:
             raise _unreadable(text)
         if len(sizes) > MOST:
@@ -72,7 +72,7 @@ def _range(first: str, last: str, step: str, text: str) -> list[int]:
         factor, term = 1, _size(by[1:], text)
     else:
         raise ConfigError("sizes", f"cannot read the step {step!r}", "give a factor, x2, or a size, +1MB")
-    sizes = []
+    sizes: list[int] = []
     while start < stop and len(sizes) <= MOST:  # one too many is enough to be refused
         sizes.append(start)
         start = start * factor + term
@@ -111,6 +111,7 @@ class CollectiveConfig(Config):
     STEPS: ClassVar[int] = 20
     WARMUP: ClassVar[int] = 5  # as nccl-tests has both
     SPLIT: ClassVar[bool] = False
+    LARGE: ClassVar[tuple[str, ...]] = ("sizes",)
     COLLECTIVE: ClassVar[str]
     SHARED: ClassVar[bool] = True
     """Whether every rank has, or gets, an equal part of the array, so that there must be such parts."""
@@ -118,7 +119,7 @@ class CollectiveConfig(Config):
     @classmethod
     def of(cls, device: str, **given: Any) -> Self:
         """On a CPU the sizes that take seconds; on a GPU those that show where a link is full."""
-        usual = {"sizes": "8B:256MiB:x2" if device == "cuda" else "8B:4MiB:x8"}
+        usual = {"sizes": "8B:256MiB:x2" if device == "cuda" else "8B:16MiB:x8"}
         return super().of(device, **usual | {k: v for k, v in given.items() if v is not None})
 
     def check(self, tp: int, device: str = "cpu") -> None:

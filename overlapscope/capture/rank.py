@@ -16,7 +16,7 @@ from .. import markers
 from . import own
 from .events import EventWriter
 from .failure import is_connection_error
-from .plan import Plan, workload
+from .plan import Plan, either, workload
 from .recorder import Nothing, Recorder, TorchRecorder
 
 if TYPE_CHECKING:
@@ -172,11 +172,12 @@ def _device(plan: Plan, rank: int) -> Any:
             raise _RefusedError(what, "give --schedule ring")
     torch.cuda.set_device(rank)
     free, _ = torch.cuda.mem_get_info(rank)
-    need = workload(plan.workload).config(**plan.options).memory(plan.tp, "cuda")
+    config = workload(plan.workload).config(**plan.options)
+    need = config.memory(plan.tp, "cuda")
     if need > free:
         raise _RefusedError(
             f"needs about {need / 1e9:.1f} GB, and {free / 1e9:.1f} GB of its GPU are free",
-            "end what uses the GPU, or lower --hidden, --ffn, --seq, --batch or --layers",
+            f"end what uses the GPU, or lower {either([f'--{n}' for n in plan.options if n in config.LARGE])}",
         )
     return torch.device("cuda", rank)
 

@@ -19,6 +19,7 @@ from .kernels import kernels
 from .report import report
 from .run import run
 from .scale import scale
+from .workloads import workloads
 
 __all__ = ["app", "main"]
 
@@ -51,6 +52,7 @@ def _root(
 
 
 app.command("run")(run)
+app.command("workloads")(workloads)
 app.command("scale")(scale)
 app.command("report")(report)
 app.command("convert")(convert)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
+from ..analysis.bandwidth import Bandwidth, bandwidth
 from ..analysis.names import tally, unclassified
 from ..analysis.overlap import Overlap, overlap
 from ..analysis.window import windows
@@ -34,6 +35,8 @@ class Document:
         Ops of these ranks that do not touch the window: no figure counts them.
     n_ranks : int
         How many ranks the program has, as far as the trace tells; more than are shown where only some are.
+    bandwidth : Bandwidth or None
+        Of a sweep over sizes: what each takes, always of all ranks.
     warnings : tuple of str
         All that a reader must know before trusting a figure.
     """
@@ -45,6 +48,7 @@ class Document:
     gpus: tuple[str, ...]
     n_ops_outside: int
     n_ranks: int
+    bandwidth: Bandwidth | None
     warnings: tuple[str, ...]
 
     @property
@@ -59,8 +63,11 @@ def build(
     window: str | None = None,
     ranks: Sequence[int] | None = None,
     step_pattern: str | None = None,
+    peak_gbs: float | None = None,
 ) -> Document:
     """Analyse a trace for a report.
+
+    `peak_gbs` is what the link between the ranks can carry each way, where that is known.
 
     Raises
     ------
@@ -68,8 +75,9 @@ def build(
         The window cannot be used, or a rank is not in the trace.
     """
     n_ranks = max(len(trace.ranks), trace.provenance.world_size or 0)
-    trace = only(trace, ranks)
+    every, trace = trace, only(trace, ranks)
     chosen = windows(trace, window, step_pattern)
+    sizes = bandwidth(every, windows(every, window, step_pattern) if ranks else chosen, peak_gbs)
     result = overlap(trace, chosen)
     names = tally(trace, chosen)
     return Document(
@@ -80,7 +88,8 @@ def build(
         gpus=tuple(dict.fromkeys(trace.ranks["gpu"].dropna())),
         n_ops_outside=len(trace.ops) - int(result.ranks["n_ops"].sum()),
         n_ranks=n_ranks,
-        warnings=_warnings(trace, result, names, n_ranks),
+        bandwidth=sizes,
+        warnings=_warnings(trace, result, names, n_ranks, sizes),
     )
 
 
@@ -107,7 +116,9 @@ def _listed(ranks: Sequence[int]) -> str:
     return f"{len(ranks)} ranks, {ranks[0]} to {ranks[-1]}"
 
 
-def _warnings(trace: Trace, result: Overlap, names: pd.DataFrame, n_ranks: int) -> tuple[str, ...]:
+def _warnings(
+    trace: Trace, result: Overlap, names: pd.DataFrame, n_ranks: int, sizes: Bandwidth | None
+) -> tuple[str, ...]:
     told = trace.provenance
     said = list(told.warnings)
     if result.windows.note is not None:
@@ -132,7 +143,9 @@ def _warnings(trace: Trace, result: Overlap, names: pd.DataFrame, n_ranks: int) 
             f"{int(fused['count'].sum()):,} kernels compute and communicate at once and count as GEMM: "
             "their communication cannot be seen from outside"
         )
-    if result.ranks["comm_ns"].sum():
+    if sizes is not None:
+        said += sizes.notes
+    elif result.ranks["comm_ns"].sum():
         said.append("communication includes waiting for ranks that come late; the two are not told apart yet")
     return tuple(dict.fromkeys(said))
 

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from . import bandwidth
 from .document import Document
 from .words import duration, escape, percent, scale, shortened, size
 
@@ -48,8 +49,11 @@ def render(document: Document, *, colour: bool = False) -> str:
     console.print(Text(first, style="bold"))
     for line in rest:
         console.print(Text(line))
-    _ranks(console, document)
-    _collectives(console, document)
+    if document.bandwidth is not None:
+        _sizes(console, document)
+    else:
+        _ranks(console, document)
+        _collectives(console, document)
     _unknown(console, document)
     _warnings(console, document)
     written = console.file
@@ -141,7 +145,12 @@ def _ms(ns: int) -> str:
 
 
 def headline(document: Document) -> list[str]:
-    """What a tired person needs: how much is hidden, what is exposed, and what hiding it could gain at most."""
+    """What a tired person needs: how much is hidden, what is exposed, and what hiding it could gain at most.
+
+    Of a sweep, which hides nothing and is not meant to, how fast it is.
+    """
+    if document.bandwidth is not None:
+        return bandwidth.headline(document.bandwidth)
     ranks = document.overlap.ranks
     total, comm, exposed, hidden = (
         int(ranks[f"{c}_ns"].sum()) for c in ("window", "comm", "exposed_comm", "overlap")
@@ -179,6 +188,21 @@ def _table(console: Console, title: str, columns: list[str]) -> Table:
     for at, column in enumerate(columns):
         table.add_column(column, justify="right" if at else "left", no_wrap=at > 0)
     return table
+
+
+def _sizes(console: Console, document: Document) -> None:
+    """Of a sweep, by hand: ten columns of digits leave no room for a table's own spaces."""
+    assert document.bandwidth is not None
+    for title, head, rows in bandwidth.tables(document.bandwidth):
+        two = [list(pair) for pair in zip(*((["", *h.split("\n")])[-2:] for h in head), strict=True)]
+        widths = [max(map(len, column)) for column in zip(*two, *rows, strict=True)]
+        gap = "  " if sum(widths) + 2 * len(widths) <= WIDTH else " "
+        lines = [gap.join(c.rjust(w) for c, w in zip(row, widths, strict=True)) for row in [*two, *rows]]
+        lines.insert(2, "─" * len(lines[0]))
+        console.print()
+        console.print(Text(title, style="bold"))
+        console.print()
+        console.print(Text("\n".join(f" {line}" for line in lines), no_wrap=True, overflow="ignore"))
 
 
 def _of(document: Document) -> str:
