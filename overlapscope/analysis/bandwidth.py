@@ -188,7 +188,9 @@ def _times(trace: Trace, marked: pd.DataFrame, windows: Windows) -> tuple[Mappin
     of = marked.groupby("instance")
     complete = of["whole"].transform("all")
     partly = int((of["inside"].any() & ~of["whole"].all()).sum())
-    notes = [f"{partly} exchanges are left out: not every rank has them inside the window"] if partly else []
+    notes = (
+        [f"exchanges left out, since not every rank has them inside the window: {partly}"] if partly else []
+    )
     kept = marked[complete]
     time = transfers(kept)
     names = kept.drop_duplicates("instance").set_index("instance")["name"]
