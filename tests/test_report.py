@@ -123,7 +123,8 @@ JSON_RANK_KEYS = [
 
 def test_json_is_pinned(tmp_path: Path) -> None:
     said = json.loads(export.json_text(document.build(two_ranks(tmp_path))))
-    assert list(said) == ["schema_version", "provenance", "ranks", "collectives", "unclassified", "warnings"]
+    keys = ["schema_version", "provenance", "ranks", "collectives", "bandwidth", "unclassified", "warnings"]
+    assert list(said) == keys
     assert said["schema_version"] == 1
     assert list(said["provenance"]) == [
         "sources",

@@ -149,8 +149,12 @@ def test_what_ranks_cannot_do(workload: str, options: dict[str, Any], tp: int, m
     assert str(caught.value).startswith(message)
 
 
-def test_one_rank_may_use_nccl() -> None:
-    WORKLOADS["all-reduce"].configure("cuda").check(1, "cuda")
+def test_one_rank_copies_with_nccl_unless_in_place_or_to_itself() -> None:
+    for name in ("all-gather", "reduce-scatter", "all-to-all"):
+        WORKLOADS[name].configure("cuda").check(1, "cuda")
+    for name in ("all-reduce", "send-recv"):
+        with pytest.raises(ConfigError, match="tp: 1 rank has nobody to exchange with"):
+            WORKLOADS[name].configure("cuda").check(1, "cuda")
 
 
 def test_options_of_other_workloads_are_refused() -> None:

@@ -126,7 +126,9 @@ class CollectiveConfig(Config):
         """Raise :class:`ConfigError` unless `tp` ranks can exchange these sizes."""
         super().check(tp, device)
         parse(self.sizes)
-        if tp == 1 and device != "cuda":  # NCCL makes a copy of it, gloo nothing
+        # Of one rank NCCL makes a copy where the result has a place of its own; PyTorch sends nothing to itself.
+        copies = device == "cuda" and self.COLLECTIVE not in ("all_reduce", "send_recv")
+        if tp == 1 and not copies:
             raise ConfigError("tp", "1 rank has nobody to exchange with", "give 2 or more")
 
     def bytes(self, tp: int) -> list[int]:

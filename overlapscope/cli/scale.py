@@ -119,8 +119,11 @@ def _complete(runs: Sequence[RunDir]) -> tuple[list[RunDir], list[str]]:
 
     told = [(run, run.read_manifest() or {}) for run in runs]
     whole = [(run, manifest) for run, manifest in told if manifest["complete"]]
-    for name in {manifest["workload"] for _, manifest in whole} & workloads().keys():
-        _only_split(name)
+    for run, manifest in whole:
+        entry = workloads().get(manifest["workload"])
+        if entry is not None and not entry.config.SPLIT:
+            what = f"is of {entry.name}, which is no work that the ranks share out"
+            raise InputError(what, "compare what overlapscope report says of each", run.path)
     for run, manifest in whole[1:]:
         differs = difference(whole[0][1], manifest, ignore={"tp", "threads_per_rank", "gpus"})
         if differs is not None:

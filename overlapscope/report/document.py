@@ -131,7 +131,7 @@ def _warnings(
     if told.link is not None:
         said.append(f"the link was paced ({told.link}): communication times are simulated")
     said += [f"left out: {d.count:,} {d.what}: {d.why}" for d in told.dropped]
-    if n_ranks > len(trace.ranks):
+    if n_ranks > len(trace.ranks) and sizes is None:
         said.append(f"only {len(trace.ranks)} of {n_ranks} ranks are in these figures")
     said += _window_warnings(trace, result)
     mpi = int((trace.ranges["domain"] == "MPI").sum())
