@@ -63,22 +63,28 @@ class Sweep:
     def exchange(self, point: Point) -> Pending:
         """Start one."""
         x, out = self._views(point)
-        call = {"send_recv": "pass_on"}.get(point.collective, point.collective)
-        if call == "all_reduce":
+        if point.collective == "all_reduce":
             return self.wire.all_reduce(x)
-        pending: Pending = getattr(self.wire, call)(x, out)
-        return pending
+        call = {
+            "all_gather": self.wire.all_gather,
+            "reduce_scatter": self.wire.reduce_scatter,
+            "all_to_all": self.wire.all_to_all,
+            "send_recv": self.wire.pass_on,
+        }[point.collective]
+        return call(x, out)
 
     def check(self, point: Point) -> None:
         """Exchange values of which the right result is known, and compare."""
-        x, _ = self._views(point)
+        x, out = self._views(point)
+        out.fill_(-1)  # the beginning of a right result is there from the size before
         x.copy_(repeated(self._sent(), 0, len(x), x))
         result = self.exchange(point).wait()
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
         at, wrong = 0, 0
         for values, first, count in self._right(point):
-            wrong += int((result[at : at + count] != repeated(values, first, count, result)).sum())
+            differs = result[at : at + count] != repeated(values, first, count, result)
+            wrong += int(torch.count_nonzero(differs))
             at += count
         assert at == len(result), "every element is compared"
         if wrong:

@@ -7,7 +7,7 @@ import pandas as pd
 from ..analysis.bandwidth import Bandwidth
 from .words import size
 
-__all__ = ["headline", "tables"]
+__all__ = ["headline", "laid_out", "tables"]
 
 FEW = 100
 """Of fewer exchanges the 99th percentile is the longest, which the head of the column says."""
@@ -37,6 +37,16 @@ def tables(found: Bandwidth) -> list[tuple[str, list[str], list[list[str]]]]:
         (_title(str(collective), some), _head(some), [_row(row, some) for row in some.to_dict("records")])
         for collective, some in found.table.groupby("collective", sort=False)
     ]
+
+
+def laid_out(head: list[str], rows: list[list[str]], width: int) -> str:
+    """A table of at most `width` columns, if it can be: ten columns of digits leave little room for space."""
+    heads = [list(line) for line in zip(*(f"\n{h}".split("\n")[-2:] for h in head), strict=True)]
+    widths = [max(map(len, column)) for column in zip(*heads, *rows, strict=True)]
+    gap = "  " if sum(widths) + 2 * len(widths) <= width else " "
+    lines = [gap.join(c.rjust(w) for c, w in zip(row, widths, strict=True)) for row in [*heads, *rows]]
+    lines.insert(2, "─" * len(lines[0]))
+    return "\n".join(f" {line}" for line in lines)
 
 
 def _title(collective: str, some: pd.DataFrame) -> str:

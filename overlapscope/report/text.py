@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ..analysis.bandwidth import Bandwidth
 from . import bandwidth
 from .document import Document
 from .words import duration, escape, percent, scale, shortened, size
@@ -50,7 +51,7 @@ def render(document: Document, *, colour: bool = False) -> str:
     for line in rest:
         console.print(Text(line))
     if document.bandwidth is not None:
-        _sizes(console, document)
+        _sizes(console, document.bandwidth)
     else:
         _ranks(console, document)
         _collectives(console, document)
@@ -190,19 +191,12 @@ def _table(console: Console, title: str, columns: list[str]) -> Table:
     return table
 
 
-def _sizes(console: Console, document: Document) -> None:
-    """Of a sweep, by hand: ten columns of digits leave no room for a table's own spaces."""
-    assert document.bandwidth is not None
-    for title, head, rows in bandwidth.tables(document.bandwidth):
-        two = [list(pair) for pair in zip(*((["", *h.split("\n")])[-2:] for h in head), strict=True)]
-        widths = [max(map(len, column)) for column in zip(*two, *rows, strict=True)]
-        gap = "  " if sum(widths) + 2 * len(widths) <= WIDTH else " "
-        lines = [gap.join(c.rjust(w) for c, w in zip(row, widths, strict=True)) for row in [*two, *rows]]
-        lines.insert(2, "─" * len(lines[0]))
+def _sizes(console: Console, found: Bandwidth) -> None:
+    for title, head, rows in bandwidth.tables(found):
         console.print()
         console.print(Text(title, style="bold"))
         console.print()
-        console.print(Text("\n".join(f" {line}" for line in lines), no_wrap=True, overflow="ignore"))
+        console.print(Text(bandwidth.laid_out(head, rows, WIDTH), no_wrap=True, overflow="ignore"))
 
 
 def _of(document: Document) -> str:
