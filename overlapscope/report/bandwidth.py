@@ -79,11 +79,11 @@ def _time(ns: object) -> str:
 
 
 def _rate(gbs: object) -> str:
-    """In GB/s; what is not quite nothing does not read as nothing."""
+    """In GB/s, six characters up to 999; what is not quite nothing does not read as nothing."""
     if pd.isna(gbs):
         return "n/a"
     rate = float(gbs)  # type: ignore[arg-type]
-    return "<0.01" if 0 < rate < 0.005 else f"{rate:.2f}" if rate < 1000 else f"{rate:.1f}"
+    return "<0.001" if 0 < rate < 0.0005 else f"{rate:.3f}" if rate < 1 else f"{rate:.2f}"
 
 
 def _share(gbs: object, peak: object) -> str:
