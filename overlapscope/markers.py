@@ -18,6 +18,7 @@ role             what the range is
 ``comm``         a collective, ``<what>.<collective>`` (``mlp.down.all_reduce``), from its call to its end; the
                  payload is its bytes
 ``wait``         the program is in a collective's call, or waits for its end, and computes nothing
+``sweep``        one exchange that is timed for its size, and nothing else (:func:`point`)
 ===============  ====================================================================================
 
 A collective that is started and waited for later is a :func:`start` before the call, ended after the wait, with
@@ -36,12 +37,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from contextlib import ContextDecorator
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-__all__ = ["DOMAIN", "Range", "link", "range", "rank", "start", "step", "warmup"]
+__all__ = ["DOMAIN", "Point", "Range", "link", "point", "range", "rank", "start", "step", "warmup"]
 
 DOMAIN = "overlapscope"
 """The NVTX domain of the ranges, and the key of the roles in a PyTorch profile."""
@@ -151,6 +154,50 @@ def link(text: str) -> None:
     """Say that the link between the ranks is paced, and how. Call it once recording has begun."""
     with range(f"link {text}", "link"):
         pass
+
+
+@dataclass(frozen=True)
+class Point:
+    """One size of a sweep over a collective; the name of its range says all of it.
+
+    Attributes
+    ----------
+    collective : str
+        all_reduce, all_gather, reduce_scatter, all_to_all or send_recv.
+    bytes : int
+        Of the whole array; of the message for send_recv.
+    count : int
+        Elements as the call takes them: of a rank's part for all_gather, reduce_scatter and all_to_all.
+    dtype, redop : str
+        Element type, and sum or none.
+    wrong : int
+        Elements, over all ranks, that were found wrong when it was checked.
+    """
+
+    collective: str
+    bytes: int
+    count: int
+    dtype: str
+    redop: str
+    wrong: int
+
+    def __str__(self) -> str:
+        """``all_reduce 1024 B, 256 float32 sum, 0 wrong``, which :meth:`parse` reads again."""
+        return f"{self.collective} {self.bytes} B, {self.count} {self.dtype} {self.redop}, {self.wrong} wrong"
+
+    @classmethod
+    def parse(cls, name: str) -> Point | None:
+        """The point that a range's name tells; None where it is none."""
+        match = re.fullmatch(r"(\w+) (\d{1,18}) B, (\d{1,18}) (\w+) (\w+), (\d{1,18}) wrong", name, re.ASCII)
+        if match is None:
+            return None
+        collective, nbytes, count, dtype, redop, wrong = match.groups()
+        return cls(collective, int(nbytes), int(count), dtype, redop, int(wrong))
+
+
+def point(what: Point) -> Range:
+    """The range of one exchange of a sweep: what is launched inside is timed as that and nothing else."""
+    return range(str(what), "sweep", bytes=what.bytes)
 
 
 def _listening() -> Any:

@@ -21,6 +21,7 @@ __all__ = [
     "LIMIT",
     "NA",
     "NAME_COLUMNS",
+    "NOT_ALIGNED",
     "OP_COLUMNS",
     "RANGE_COLUMNS",
     "RANK_COLUMNS",
@@ -35,6 +36,9 @@ NA = int(np.iinfo(np.int64).min)
 
 LIMIT = 2**62
 """Times from here on (146 years, in ns) leave no room for a sum in 64 bits; readers refuse them."""
+
+NOT_ALIGNED = "not aligned"
+"""How `Provenance.clock` begins where the files' clocks could not be brought together."""
 
 KIND_DTYPE = pd.CategoricalDtype([k.value for k in Kind])
 COLLECTIVE_DTYPE = pd.CategoricalDtype([c.value for c in Collective])
@@ -106,6 +110,11 @@ class Provenance:
     from_ranges: bool = False  # nothing but the program's own ranges was recorded: ops are made of them
     dropped: tuple[Dropped, ...] = ()
     warnings: tuple[str, ...] = ()
+
+    @property
+    def one_clock(self) -> bool:
+        """Whether times of different ranks compare."""
+        return not self.clock.startswith(NOT_ALIGNED)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

@@ -458,7 +458,13 @@ def plan(tp: int = 1, **changes: Any) -> Plan:
     ("request_", "machine", "found", "message"),
     [
         ({"workload": "blok"}, CPU, None, "--workload: 'blok' is not known; did you mean block?"),
-        ({"workload": "x"}, CPU, None, "--workload: 'x' is not known; choose from block"),
+        (
+            {"workload": "x"},
+            CPU,
+            None,
+            "--workload: 'x' is not known; choose from block, all-reduce, all-gather, reduce-scatter, "
+            "all-to-all, send-recv",
+        ),
         ({"tp": 0}, CPU, None, "--tp: is 0; give 1 or more"),
         ({"tp": 3}, CPU, None, "--tp: 3 ranks do not divide heads 8; give a divisor of 8"),
         ({"steps": 0}, CPU, None, "--steps: is 0; give 1 or more"),

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from overlapscope.analysis.bandwidth import BANDWIDTH_COLUMNS
 from overlapscope.analysis.overlap import COLLECTIVE_COLUMNS, RANK_COLUMNS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -74,6 +75,7 @@ def test_json_keys_are_documented() -> None:
     rows = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", README, re.MULTILINE))
     assert re.findall(r"`(\w+)`", rows["ranks"]) == list(RANK_COLUMNS)
     assert re.findall(r"`(\w+)`", rows["collectives"]) == list(COLLECTIVE_COLUMNS)
+    assert re.findall(r"`(\w+)`", rows["bandwidth"]) == list(BANDWIDTH_COLUMNS)
     assert re.findall(r"`(\w+)`", rows["unclassified"]) == ["name", "count", "sum_ns"]
 
 
@@ -91,7 +93,7 @@ def test_options_named_exist() -> None:
     }
     theirs |= {"--rdzv-endpoint", "--nodes", "--ntasks"}  # torchrun, srun
     known: set[str] = set()
-    for command in ("run", "scale", "report", "convert", "kernels", "predict", "doctor"):
+    for command in ("run", "workloads", "scale", "report", "convert", "kernels", "predict", "doctor"):
         done = subprocess.run(
             [sys.executable, "-m", "overlapscope", command, "--help"],
             capture_output=True,

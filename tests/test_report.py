@@ -135,6 +135,7 @@ def test_json_is_pinned(tmp_path: Path) -> None:
         "bounds",
         "collectives",
         "stragglers",
+        "bandwidth",
         "unclassified",
         "warnings",
     ]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["DTYPES", "SCHEDULES", "BlockConfig", "Config", "ConfigError", "among"]
+__all__ = ["DTYPES", "SCHEDULES", "BlockConfig", "Config", "ConfigError", "WrongError", "among"]
 
 DTYPES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 """Element types by PyTorch's name, with their bytes."""
@@ -20,6 +20,10 @@ SCHEDULES = ("serial", "pipelined", "ring", "symm_mem")
 
 CHUNKS = 4
 """Of the pipelined schedule: 1 of 4 parts stays exposed; more make the GEMMs small and the latencies many."""
+
+
+class WrongError(Exception):
+    """What ranks have computed together is wrong."""
 
 
 class ConfigError(ValueError):
@@ -57,6 +61,10 @@ class Config:
     STEPS: ClassVar[int] = 3
     WARMUP: ClassVar[int] = 1
     """Iterations that are measured, and run before those, unless the user says otherwise."""
+    SPLIT: ClassVar[bool] = True
+    """Whether the ranks share out one work, which each has less of the more there are."""
+    LARGE: ClassVar[tuple[str, ...]] = ("hidden", "ffn", "seq", "batch", "layers")
+    """Options that decide what memory it takes, as far as it has them."""
 
     @classmethod
     def of(cls, device: str, **given: Any) -> Self:

@@ -291,7 +291,7 @@ def _with_origin(trace: Trace, ranks: Ranks) -> Trace:
     cut = iteration & ~pd.Series([key in done for key in names], index=trace.ranges.index, dtype=bool)
     dropped = [Dropped(int(cut.sum()), "steps", "they were cut short")] if cut.any() else []
     why = None if error is None else without_paths(f"{error.about or ''} {error.what}".strip())
-    warnings = ([] if why is None else [unfinished(why)]) + _late(ranks.events)
+    warnings = ([] if why is None else [unfinished(why)]) + _late(ranks.events) + _notes(ranks.events)
     return replace(
         trace,
         ranges=trace.ranges[~cut].reset_index(drop=True),
@@ -314,6 +314,11 @@ def _late(events: list[Event]) -> list[str]:
         f"{late} of {made} exchanges took longer than the paced link would have: choose a slower one, "
         "or a larger shape, to see the link and not this machine"
     ]
+
+
+def _notes(events: list[Event]) -> list[str]:
+    """What the program itself has to say of its figures."""
+    return [note for e in events if e.kind == "measured" for note in e.fields.get("notes", [])]
 
 
 def _export(folder: RunDir, nsys: Nsys, *, tolerant: bool) -> bool:

@@ -18,7 +18,7 @@ from .nsys import Nsys
 if TYPE_CHECKING:
     from workloads import Workload
 
-__all__ = ["DEVICES", "RECORDERS", "Plan", "Request", "make", "workload"]
+__all__ = ["DEVICES", "RECORDERS", "Plan", "Request", "either", "make", "workload", "workloads"]
 
 DEVICES = ("auto", "cpu", "cuda")
 RECORDERS = ("auto", "torch", "nsys")
@@ -99,19 +99,25 @@ class Plan:
         return cls(**json.loads(path.read_text()))
 
 
-def workload(name: str) -> Workload:
-    """The workload of that name.
+def workloads() -> Mapping[str, Workload]:
+    """Those there are, by name."""
+    known: Mapping[str, Workload] = own.workloads().WORKLOADS
+    return known
+
+
+def workload(name: str, option: str = "--workload") -> Workload:
+    """The workload of that name, which `option` gave.
 
     Raises
     ------
     OptionError
         There is none; the message names those there are.
     """
-    known: Mapping[str, Workload] = own.workloads().WORKLOADS
+    known = workloads()
     if name not in known:
         near = difflib.get_close_matches(name, known, n=1)
         remedy = f"did you mean {near[0]}?" if near else f"choose from {', '.join(known)}"
-        raise OptionError(f"{name!r} is not known", remedy, "--workload")
+        raise OptionError(f"{name!r} is not known", remedy, option)
     return known[name]
 
 
@@ -139,7 +145,8 @@ def make(request: Request, machine: Machine, nsys: Nsys | None, *, here: int | N
     steps = config.STEPS if request.steps is None else request.steps
     warmup = config.WARMUP if request.warmup is None else request.warmup
     operators = config.operators(request.tp) * (steps + warmup) if recorder == "torch" else 0
-    _check_memory(here, config.memory(request.tp, device), operators, device, machine)
+    large = [f"--{field.name}" for field in fields(config) if field.name in config.LARGE]
+    _check_memory(here, config.memory(request.tp, device), operators, large, device, machine)
     return Plan(
         workload=request.workload,
         tp=request.tp,
@@ -199,21 +206,31 @@ def _threads(tp: int, machine: Machine, asked: str) -> int:
     return int(asked) if asked.isdecimal() and int(asked) > 0 else max(1, machine.cores // tp)
 
 
-def _check_memory(tp: int, tensors: int, operators: int, device: str, machine: Machine) -> None:
-    """Refuse what does not fit. On CUDA a rank looks again, at what is free, before it allocates."""
+def _check_memory(
+    tp: int, tensors: int, operators: int, large: list[str], device: str, machine: Machine
+) -> None:
+    """Refuse what does not fit. On CUDA a rank looks again, at what is free, before it allocates.
+
+    `large` are the options to lower.
+    """
     host = tp * (CPU_PROCESS + operators * PROFILED_OPERATOR)
     if device == "cuda":
         need, have = tensors + GPU_PROCESS, min(gpu.memory for gpu in machine.gpus[:tp])
         if need > have:
             what = f"a rank needs about {need / 1e9:.1f} GB, and its GPU has {have / 1e9:.1f} GB"
-            raise OptionError(what, "lower --hidden, --ffn, --seq, --batch or --layers", "GPU memory")
+            raise OptionError(what, f"lower {either(large)}", "GPU memory")
     else:
         host += tp * CPU_MALLOC * tensors
     if host > machine.available:
         what = (
             f"{tp} ranks need about {host / 1e9:.1f} GB, and {machine.available / 1e9:.1f} GB are available"
         )
-        raise OptionError(what, "lower --tp, --hidden, --ffn, --seq, --batch, --layers or --steps", "memory")
+        raise OptionError(what, f"lower {either(['--tp', *large, '--steps'])}", "memory")
+
+
+def either(words: list[str]) -> str:
+    """``a, b or c``."""
+    return " or ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
 
 
 def _recorder(asked: str, device: str, nsys: Nsys | None) -> tuple[str, str]:

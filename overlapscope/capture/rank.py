@@ -16,7 +16,7 @@ from .. import markers
 from . import own
 from .events import EventWriter
 from .failure import is_connection_error
-from .plan import Plan, workload
+from .plan import Plan, either, workload
 from .recorder import Nothing, Recorder, TorchRecorder
 
 if TYPE_CHECKING:
@@ -91,6 +91,8 @@ def main(plan: Plan, rank: int, work: Path, store: Path | Store, gpu: int | None
         stopped = True
     except _RefusedError as refusal:
         events.write("refused", rank, what=refusal.what, remedy=refusal.remedy)
+    except own.workloads().WrongError as wrong:
+        events.write("error", rank, what=str(wrong), traceback="", connection=False)
     except BaseException as error:
         what = "".join(traceback.format_exception_only(error)).strip()
         text = traceback.format_exc()
@@ -180,11 +182,12 @@ def _device(plan: Plan, gpu: int) -> Any:
             raise _RefusedError(what, "give --schedule ring")
     torch.cuda.set_device(gpu)
     free, _ = torch.cuda.mem_get_info(gpu)
-    need = workload(plan.workload).config(**plan.options).memory(plan.tp, "cuda")
+    config = workload(plan.workload).config(**plan.options)
+    need = config.memory(plan.tp, "cuda")
     if need > free:
         raise _RefusedError(
             f"needs about {need / 1e9:.1f} GB, and {free / 1e9:.1f} GB of its GPU are free",
-            "end what uses the GPU, or lower --hidden, --ffn, --seq, --batch or --layers",
+            f"end what uses the GPU, or lower {either([f'--{n}' for n in plan.options if n in config.LARGE])}",
         )
     return torch.device("cuda", gpu)
 

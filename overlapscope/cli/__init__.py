@@ -22,6 +22,7 @@ from .predict import predict
 from .report import report
 from .run import run
 from .scale import scale
+from .workloads import workloads
 
 __all__ = ["app", "main"]
 
@@ -54,6 +55,7 @@ def _root(
 
 
 app.command("run")(run)
+app.command("workloads")(workloads)
 app.command("scale")(scale)
 app.command("report")(report)
 app.command("convert")(convert)

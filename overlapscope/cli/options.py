@@ -31,6 +31,7 @@ __all__ = [
     "classifier",
     "keep_inputs",
     "one_voice",
+    "parameters",
     "progress",
 ]
 
@@ -94,8 +95,8 @@ def borrowing(source: Command, *, without: Collection[str] = ()) -> Callable[[Co
     """
 
     def lend(command: Command) -> Command:
-        own = [p for p in _parameters(command) if p.kind is not p.VAR_KEYWORD]
-        lent = [p for p in _parameters(source) if p.name not in without]
+        own = [p for p in parameters(command) if p.kind is not p.VAR_KEYWORD]
+        lent = [p for p in parameters(source) if p.name not in without]
         keywords = [p.replace(kind=p.KEYWORD_ONLY) for p in own + lent]
         command.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
         command.__annotations__ = {p.name: p.annotation for p in keywords}
@@ -104,8 +105,11 @@ def borrowing(source: Command, *, without: Collection[str] = ()) -> Callable[[Co
     return lend
 
 
-def _parameters(function: Command) -> list[inspect.Parameter]:
-    """With annotations evaluated. Not that of the result: what it names is imported when the command runs."""
+def parameters(function: Command) -> list[inspect.Parameter]:
+    """A command's parameters, with annotations evaluated.
+
+    Not that of the result: what it names is imported when the command runs.
+    """
     places = function.__globals__
     return [
         p.replace(annotation=eval(p.annotation, places))

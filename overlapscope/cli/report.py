@@ -26,6 +26,7 @@ from .options import (
 
 if TYPE_CHECKING:
     from ..report.document import Document
+    from ..trace import Trace
 
 __all__ = ["Format", "report", "show"]
 
@@ -61,7 +62,9 @@ def report(
             paths, classifier=classifier(rules), progress=tell, session_clock=align != "none"
         )
         tell("measuring")
-        built = document.build(trace, window=window, ranks=rank, step_pattern=step_pattern, align=align)
+        built = document.build(
+            trace, window=window, ranks=rank, step_pattern=step_pattern, align=align, peak_gbs=_peak(trace)
+        )
     _write(built, format, output, force)
 
 
@@ -70,7 +73,21 @@ def show(path: Path) -> None:
     from .. import formats
     from ..report import document
 
-    _write(document.build(formats.load(path)), Format.TEXT, None, False)
+    trace = formats.load(path)
+    _write(document.build(trace, peak_gbs=_peak(trace)), Format.TEXT, None, False)
+
+
+def _peak(trace: Trace) -> float | None:
+    """GB/s of the link that the run pretended to have; of a real one nothing is known."""
+    if trace.provenance.link is None:
+        return None
+    from ..capture import own
+
+    try:
+        beta: float = own.workloads().Link.parse(trace.provenance.link).beta
+    except own.workloads().ConfigError:  # another program's words
+        return None
+    return beta / 1e9
 
 
 def _write(built: Document, format: Format, output: Path | None, force: bool) -> None:

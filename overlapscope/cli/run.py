@@ -26,26 +26,24 @@ Word = Optional[str]  # noqa: UP045
 
 
 def request(
-    workload: Annotated[str, typer.Option(metavar="NAME", help="What to run: block.")] = "block",
+    workload: Annotated[
+        str, typer.Option(metavar="NAME", help="What to run: see overlapscope workloads.")
+    ] = "block",
     tp: Annotated[
         Count,
         typer.Option(
             metavar="N", help="Ranks to split every layer over. Default: 2, or what a launcher started."
         ),
     ] = None,
-    hidden: Annotated[
-        Count, typer.Option(metavar="N", help="Width of the layer. Default: 512 (GPU: 4096).")
-    ] = None,
-    heads: Annotated[Count, typer.Option(metavar="N", help="Attention heads. Default: 8 (GPU: 32).")] = None,
-    ffn: Annotated[Count, typer.Option(metavar="N", help="Width of the MLP. Default: 4 × hidden.")] = None,
-    seq: Annotated[
-        Count, typer.Option(metavar="N", help="Tokens in a sequence. Default: 256 (GPU: 2048).")
-    ] = None,
-    batch: Annotated[Count, typer.Option(metavar="N", help="Sequences at once. Default: 2 (GPU: 1).")] = None,
-    layers: Annotated[Count, typer.Option(metavar="N", help="Blocks, one after another. Default: 1.")] = None,
+    hidden: Annotated[Count, typer.Option(metavar="N", help="Width of the layer.")] = None,
+    heads: Annotated[Count, typer.Option(metavar="N", help="Attention heads.")] = None,
+    ffn: Annotated[Count, typer.Option(metavar="N", help="Width of the MLP; else 4 × hidden.")] = None,
+    seq: Annotated[Count, typer.Option(metavar="N", help="Tokens in a sequence.")] = None,
+    batch: Annotated[Count, typer.Option(metavar="N", help="Sequences at once.")] = None,
+    layers: Annotated[Count, typer.Option(metavar="N", help="Blocks, one after another.")] = None,
     dtype: Annotated[
         Word,
-        typer.Option(help="float32 (default on a CPU), bfloat16 (default on a GPU), float16 or float64."),
+        typer.Option(metavar="NAME", help="float64, float32, bfloat16 or float16."),
     ] = None,
     forward_only: Annotated[
         Switch, typer.Option("--forward-only", help="Leave the backward pass out.")
@@ -59,23 +57,26 @@ def request(
     ] = None,
     schedule: Annotated[
         Word,
-        typer.Option(metavar="NAME", help="serial (default), pipelined, ring or symm_mem: see the README."),
+        typer.Option(metavar="NAME", help="serial, pipelined, ring or symm_mem: see the README."),
     ] = None,
-    chunks: Annotated[Count, typer.Option(metavar="N", help="Of --schedule pipelined. Default: 4.")] = None,
+    chunks: Annotated[Count, typer.Option(metavar="N", help="Of --schedule pipelined; else 4.")] = None,
     overlap_backward: Annotated[
         Switch,
         typer.Option(
             "--overlap-backward/--no-overlap-backward",
-            help="Run a column layer's collectives under the GEMMs of its backward pass, or not. Default: do.",
+            help="Run a column layer's collectives under the GEMMs of its backward pass, or not.",
         ),
     ] = None,
-    seed: Annotated[
-        Count, typer.Option(metavar="N", help="Seed of weights, input and upstream gradient. Default: 0.")
+    sizes: Annotated[
+        Word,
+        typer.Option(
+            metavar="SIZES",
+            help="Such as 8B:256MB:x2, 1MB:8MB:+1MB or 1KB,1MB: KB is 1000 B, KiB and K 1024 B.",
+        ),
     ] = None,
-    steps: Annotated[Count, typer.Option(metavar="N", help="Steps to measure. Default: 3.")] = None,
-    warmup: Annotated[
-        Count, typer.Option(metavar="N", help="Warm-up steps before those. Default: 1.")
-    ] = None,
+    seed: Annotated[Count, typer.Option(metavar="N", help="What all random numbers follow from.")] = None,
+    steps: Annotated[Count, typer.Option(metavar="N", help="Steps to measure.")] = None,
+    warmup: Annotated[Count, typer.Option(metavar="N", help="Warm-up steps before those.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     recorder: Annotated[
         str,
@@ -117,6 +118,7 @@ def request(
             "schedule": schedule,
             "chunks": chunks,
             "overlap_backward": overlap_backward,
+            "sizes": sizes,
             "seed": seed,
         },
         steps=steps,
@@ -145,6 +147,7 @@ def run(
     """Run a tensor-parallel workload on N ranks, record all of them, and report.
 
     The output directory gets trace.sqlite (every rank, in Nsight Systems' schema) and run.json (what ran, where).
+    Which options a workload has, and their defaults: overlapscope workloads.
     """
     from .. import capture
 

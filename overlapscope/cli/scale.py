@@ -70,6 +70,7 @@ def scale(
         if world is not None:
             _refuse(world)
         sizes = _sizes(tp)
+        _only_split(options["workload"])
         folder = output or capture.default_path(f"scale-{options['workload']}")
         with progress() as tell:
             runs = capture.sweep(request(tp=sizes[0], **options), sizes, folder, tell, force=force)
@@ -102,6 +103,15 @@ def _sizes(tp: str | None) -> list[int]:
     return sizes
 
 
+def _only_split(name: str) -> None:
+    """Refuse what has no less to do on more ranks: there is nothing to compare with N-fold."""
+    from ..capture.plan import workload
+
+    if not workload(name).config.SPLIT:
+        what = f"{name} is no work that the ranks share out, so it cannot fall short of N-fold"
+        raise OptionError(what, "compare overlapscope run --tp 2, --tp 4, ... by busbw", "--workload")
+
+
 def _only_runs(tp: str | None, force: bool, options: Mapping[str, Any]) -> None:
     """Refuse options of a run where nothing is run: they would be ignored."""
     usual = {name: p.default for name, p in inspect.signature(request).parameters.items()}
@@ -115,9 +125,15 @@ def _only_runs(tp: str | None, force: bool, options: Mapping[str, Any]) -> None:
 def _complete(runs: Sequence[RunDir]) -> tuple[list[RunDir], list[str]]:
     """The runs that have ended well, checked to be of the same work, and a note of the others."""
     from ..capture import difference
+    from ..capture.plan import workloads
 
     told = [(run, run.read_manifest() or {}) for run in runs]
     whole = [(run, manifest) for run, manifest in told if manifest["complete"]]
+    for run, manifest in whole:
+        entry = workloads().get(manifest["workload"])
+        if entry is not None and not entry.config.SPLIT:
+            what = f"is of {entry.name}, which is no work that the ranks share out"
+            raise InputError(what, "compare what overlapscope report says of each", run.path)
     for run, manifest in whole[1:]:
         differs = difference(whole[0][1], manifest, ignore={"tp", "threads_per_rank", "gpus"})
         if differs is not None:

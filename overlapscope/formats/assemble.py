@@ -17,6 +17,7 @@ from ..trace import (
     LANE_COLUMNS,
     NA,
     NAME_COLUMNS,
+    NOT_ALIGNED,
     RANGE_COLUMNS,
     RANK_COLUMNS,
     Dropped,
@@ -185,7 +186,7 @@ def _bring_clocks_together(files: Sequence[RawTrace], session_clock: bool) -> tu
     origins = [f.origin_ns for f in files]
     known = [o for o in origins if o is not None]
     if len(known) < len(files):
-        return None, "not aligned: not every file records its wall clock; times of ranks do not compare"
+        return None, f"{NOT_ALIGNED}: not every file records its wall clock; times of ranks do not compare"
     first = min(known)
     for file, origin in zip(files, known, strict=True):
         _shift(file, origin - first)

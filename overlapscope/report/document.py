@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
+from ..analysis.bandwidth import Bandwidth, bandwidth
 from ..analysis.bounds import Bound, bounds
 from ..analysis.matching import match
 from ..analysis.names import tally, unclassified
@@ -41,6 +42,8 @@ class Document:
         Ops of these ranks that do not touch the window: no figure counts them.
     n_ranks : int
         How many ranks the program has, as far as the trace tells; more than are shown where only some are.
+    bandwidth : Bandwidth or None
+        Of a sweep over sizes: what each takes, always of all ranks.
     warnings : tuple of str
         All that a reader must know before trusting a figure.
     """
@@ -54,6 +57,7 @@ class Document:
     gpus: tuple[str, ...]
     n_ops_outside: int
     n_ranks: int
+    bandwidth: Bandwidth | None
     warnings: tuple[str, ...]
 
     @property
@@ -69,8 +73,11 @@ def build(
     ranks: Sequence[int] | None = None,
     step_pattern: str | None = None,
     align: str = "collectives",
+    peak_gbs: float | None = None,
 ) -> Document:
     """Analyse a trace for a report.
+
+    `peak_gbs` is what the link between the ranks can carry each way, where that is known.
 
     Ranks that are not asked for are still those that the others waited for.
 
@@ -81,10 +88,11 @@ def build(
     """
     n_ranks = max(len(trace.ranks), trace.provenance.world_size or 0)
     matching = match(trace, align)
-    kept, trace = trace.ops["rank"], only(trace, ranks)
-    matching = matching.only(kept.isin(trace.ranks["rank"]).to_numpy())
+    every, trace = trace, only(trace, ranks)
     chosen = windows(trace, window, step_pattern)
-    result = overlap(trace, chosen, matching)
+    sizes = bandwidth(every, windows(every, window, step_pattern) if ranks else chosen, peak_gbs)
+    kept = every.ops["rank"].isin(trace.ranks["rank"]).to_numpy()
+    result = overlap(trace, chosen, matching.only(kept))
     names = tally(trace, chosen)
     return Document(
         provenance=trace.provenance,
@@ -96,7 +104,8 @@ def build(
         gpus=tuple(dict.fromkeys(trace.ranks["gpu"].dropna())),
         n_ops_outside=len(trace.ops) - int(result.ranks["n_ops"].sum()),
         n_ranks=n_ranks,
-        warnings=_warnings(trace, result, names, n_ranks),
+        bandwidth=sizes,
+        warnings=_warnings(trace, result, names, n_ranks, sizes),
     )
 
 
@@ -123,7 +132,9 @@ def _listed(ranks: Sequence[int]) -> str:
     return f"{len(ranks)} ranks, {ranks[0]} to {ranks[-1]}"
 
 
-def _warnings(trace: Trace, result: Overlap, names: pd.DataFrame, n_ranks: int) -> tuple[str, ...]:
+def _warnings(
+    trace: Trace, result: Overlap, names: pd.DataFrame, n_ranks: int, sizes: Bandwidth | None
+) -> tuple[str, ...]:
     told = trace.provenance
     said = list(told.warnings)
     if result.windows.note is not None:
@@ -143,7 +154,7 @@ def _warnings(trace: Trace, result: Overlap, names: pd.DataFrame, n_ranks: int) 
     if told.link is not None:
         said.append(f"the link was paced ({told.link}): communication times are simulated")
     said += [f"left out: {d.count:,} {d.what}: {d.why}" for d in told.dropped]
-    if n_ranks > len(trace.ranks):
+    if n_ranks > len(trace.ranks) and sizes is None:
         said.append(f"only {len(trace.ranks)} of {n_ranks} ranks are in these figures")
     said += _window_warnings(trace, result)
     mpi = int((trace.ranges["domain"] == "MPI").sum())
@@ -155,7 +166,7 @@ def _warnings(trace: Trace, result: Overlap, names: pd.DataFrame, n_ranks: int) 
             f"{int(fused['count'].sum()):,} kernels compute and communicate at once and count as GEMM: "
             "their communication cannot be seen from outside"
         )
-    said += _untold(result, n_ranks)
+    said += _untold(result, n_ranks) if sizes is None else sizes.notes
     return tuple(dict.fromkeys(said))
 
 

@@ -9,7 +9,9 @@ from typing import Any
 
 import pandas as pd
 
+from ..analysis.bandwidth import Bandwidth
 from ..analysis.bounds import Bound
+from . import bandwidth
 from .document import Document
 from .words import duration, escape, percent, scale
 
@@ -32,6 +34,7 @@ def as_dict(document: Document) -> dict[str, Any]:
         "bounds": [_bound(bound) for bound in document.bounds.values()],
         "collectives": records(document.overlap.collectives),
         "stragglers": records(document.stragglers),
+        "bandwidth": [] if document.bandwidth is None else records(document.bandwidth.table),
         "unclassified": records(document.unclassified[["name", "count", "sum_ns"]]),
         "warnings": list(document.warnings),
     }
@@ -96,16 +99,39 @@ def records(table: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def csv(document: Document) -> str:
-    """The table of ranks, one row each; what does not exist is empty."""
-    return str(document.overlap.ranks.to_csv(index=False))
+    """The table of ranks, of a sweep that of sizes; what does not exist is empty."""
+    table = document.overlap.ranks if document.bandwidth is None else document.bandwidth.table
+    return str(table.to_csv(index=False))
 
 
 def markdown(document: Document) -> str:
     """Headline and tables in Markdown."""
     from .text import headline, setting
 
+    unit = scale(document.overlap.ranks["window_ns"].max())
+    lines = [f"**{headline(document)[0]}**", *headline(document)[1:], ""]
+    lines += [f"- {label}: {_inline(words)}" for label, words in setting(document)]
+    lines += _where_time_went(document, unit) if document.bandwidth is None else _sizes(document.bandwidth)
+    if len(document.unclassified):
+        head = ["kernel that no rule knows", "count", "time (sum)"]
+        rows = [
+            [_code(u["name"]), f"{u['count']:,}", duration(u["sum_ns"], unit)]
+            for u in records(document.unclassified)
+        ]
+        lines += ["", *_table(head, rows)]
+    lines += [""] * bool(document.warnings) + [f"- {_inline(w)}" for w in document.warnings]
+    return "\n".join(lines) + "\n"
+
+
+def _sizes(found: Bandwidth) -> list[str]:
+    lines = []
+    for title, head, rows in bandwidth.tables(found):
+        lines += ["", f"{_inline(title)}:", "", *_table([h.replace("\n", " ") for h in head], rows)]
+    return lines
+
+
+def _where_time_went(document: Document, unit: tuple[int, str]) -> list[str]:
     ranks, collectives = document.overlap.ranks, document.overlap.collectives
-    unit = scale(ranks["window_ns"].max())
     head = ["rank", "window", "compute", "exposed comm", "exposed memory", "idle", "comm", "hidden"]
     rows = [
         [
@@ -118,10 +144,8 @@ def markdown(document: Document) -> str:
         ]
         for r in records(ranks)
     ]
-    lines = [f"**{headline(document)[0]}**", *headline(document)[1:], ""]
-    lines += [f"- {label}: {_inline(words)}" for label, words in setting(document)]
     n = len(document.overlap.windows.steps)
-    lines += ["", f"All {n} steps together:", ""] if n > 1 else [""]
+    lines = ["", f"All {n} steps together:", ""] if n > 1 else [""]
     lines += _table(head, rows)
     if len(collectives):
         head = ["rank", "collective", "count", "time (union)", "hidden", "exposed"]
@@ -137,15 +161,7 @@ def markdown(document: Document) -> str:
             for c in records(collectives)
         ]
         lines += ["", *_table(head, rows)]
-    if len(document.unclassified):
-        head = ["kernel that no rule knows", "count", "time (sum)"]
-        rows = [
-            [_code(u["name"]), f"{u['count']:,}", duration(u["sum_ns"], unit)]
-            for u in records(document.unclassified)
-        ]
-        lines += ["", *_table(head, rows)]
-    lines += [""] * bool(document.warnings) + [f"- {_inline(w)}" for w in document.warnings]
-    return "\n".join(lines) + "\n"
+    return lines
 
 
 def _table(head: list[str], rows: list[list[str]]) -> list[str]:

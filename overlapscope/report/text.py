@@ -11,7 +11,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ..analysis.bandwidth import Bandwidth
 from ..analysis.bounds import Bound
+from . import bandwidth
 from .document import Document
 from .words import duration, escape, percent, scale, shortened, size
 
@@ -51,9 +53,12 @@ def render(document: Document, *, colour: bool = False) -> str:
     console.print(Text(first, style="bold"))
     for line in rest:
         console.print(Text(line))
-    _ranks(console, document)
-    _collectives(console, document)
-    _waited_for(console, document)
+    if document.bandwidth is not None:
+        _sizes(console, document.bandwidth)
+    else:
+        _ranks(console, document)
+        _collectives(console, document)
+        _waited_for(console, document)
     _unknown(console, document)
     _warnings(console, document)
     written = console.file
@@ -147,7 +152,12 @@ def _ms(ns: int) -> str:
 
 
 def headline(document: Document) -> list[str]:
-    """What a tired person needs: how much is hidden, what is exposed, and what hiding it could gain at most."""
+    """What a tired person needs: how much is hidden, what is exposed, and what hiding it could gain at most.
+
+    Of a sweep, which hides nothing and is not meant to, how fast it is.
+    """
+    if document.bandwidth is not None:
+        return bandwidth.headline(document.bandwidth)
     ranks = document.overlap.ranks
     total, comm, exposed, hidden = (
         int(ranks[f"{c}_ns"].sum()) for c in ("window", "comm", "exposed_comm", "overlap")
@@ -217,6 +227,14 @@ def _table(console: Console, title: str, columns: list[str]) -> Table:
     for at, column in enumerate(columns):
         table.add_column(column, justify="right" if at else "left", no_wrap=at > 0)
     return table
+
+
+def _sizes(console: Console, found: Bandwidth) -> None:
+    for title, head, rows in bandwidth.tables(found):
+        console.print()
+        console.print(Text(title, style="bold"))
+        console.print()
+        console.print(Text(bandwidth.laid_out(head, rows, WIDTH), no_wrap=True, overflow="ignore"))
 
 
 def _of(document: Document) -> str:
