@@ -58,6 +58,11 @@ def fault(kind):
         os.kill(os.getpid(), signal.SIGKILL)
     if kind == "crash":
         os.kill(os.getpid(), signal.SIGSEGV)
+    if kind == "stop":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    if kind == "deaf":
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        time.sleep(1000)
     if kind == "allocate":
         torch.empty(1 << 60)
 
@@ -183,6 +188,22 @@ def test_a_rank_that_hangs_is_found_and_says_where(project: Path, tmp_path: Path
     assert re.search(r'File ".*faulty\.py", line \d+ in fault', err)
     assert manifest["ranks"][1]["status"] == "stopped"
     assert ranks_in(tmp_path / "run" / "trace.sqlite") == [0, 1]
+
+
+@pytest.mark.real
+def test_a_rank_that_was_stopped_costs_nobody_a_recording(project: Path, tmp_path: Path) -> None:
+    err, manifest = faulty(project, tmp_path / "run", "stop", "--timeout", "12")
+    assert err.startswith("overlapscope: rank 1: no rank said anything for 12 s")
+    assert manifest["ranks"][1]["status"] == "stopped"
+    assert ranks_in(tmp_path / "run" / "trace.sqlite") == [0, 1]
+
+
+@pytest.mark.real
+def test_a_rank_that_hears_nothing_is_killed_and_its_peer_writes(project: Path, tmp_path: Path) -> None:
+    err, manifest = faulty(project, tmp_path / "run", "deaf", "--timeout", "12")
+    assert err.startswith("overlapscope: rank 1: no rank said anything for 12 s")
+    assert manifest["ranks"][1]["status"] == "stopped"
+    assert ranks_in(tmp_path / "run" / "trace.sqlite") == [0]
 
 
 # -- ends from outside ---------------------------------------------------------------------------------------
@@ -635,4 +656,4 @@ def test_progress_says_where_the_run_is() -> None:
     assert after(done[0]) == f"warm-up 1 of 1{recorder}"
     assert after(done[1]) == f"step 1 of 3{recorder}"
     assert after(*done) == f"step 2 of 3{recorder}"
-    assert after(Event("recorded", 0.0, 0)) == "the ranks write what they recorded"
+    assert after(Event("writing", 0.0, 0)) == "the ranks write what they recorded"

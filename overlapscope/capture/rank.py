@@ -70,7 +70,8 @@ def preload(plan: Plan) -> dict[str, str | None]:
 def main(plan: Plan, rank: int, work: Path, store: Path) -> int:
     """Run the rank. Returns the process's exit code; everything else it has to say is an event."""
     _own_log(work / f"rank{rank}.log")
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for other in (signal.SIGINT, signal.SIGHUP):  # the launcher says when to end
+        signal.signal(other, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _stop)
     events = EventWriter(work / "events.jsonl")
     recorder: Recorder = Nothing()
@@ -94,9 +95,9 @@ def main(plan: Plan, rank: int, work: Path, store: Path) -> int:
         )
     # Whatever happened, what was recorded is kept; nothing may break into that.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    events.write("writing", rank)
     file = recorder.finish()
-    if file is not None:
-        events.write("recorded", rank, file=file.name)
+    events.write("recorded", rank, file=file and file.name)
     if stopped:  # and now end of it, so that whoever waits sees why
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTERM)
@@ -213,6 +214,7 @@ def _own_log(path: Path) -> None:
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
+    signal.signal(number, signal.SIG_IGN)  # whoever else sends it must not break into what follows
     raise _Stopped
 
 
