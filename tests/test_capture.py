@@ -539,6 +539,31 @@ def test_force_replaces_a_run_and_nothing_beside_it(tmp_path: Path) -> None:
     assert (tmp_path / "run" / "notes").read_text() == "mine"
 
 
+def test_force_does_not_touch_a_run_that_is_at_work(tmp_path: Path) -> None:
+    first = RunDir.prepare(tmp_path / "run", force=False)
+    first.write_manifest({"workload": "block"})
+    (first.work / "rank0.json").write_text("recorded")
+    for force in (False, True):
+        with pytest.raises(OptionError, match="another run is at work in it" if force else "is not empty"):
+            RunDir.prepare(tmp_path / "run", force=force)
+    assert (first.work / "rank0.json").read_text() == "recorded"
+    assert first.read_manifest() is not None
+    first.close()
+    RunDir.prepare(tmp_path / "run", force=True).close()
+
+
+def test_the_lock_of_a_run_that_was_killed_locks_nothing(tmp_path: Path) -> None:
+    path = str(tmp_path / "run")
+    code = (
+        "import os, pathlib; from overlapscope.capture import RunDir;"
+        f"RunDir.prepare(pathlib.Path({path!r}), force=False); os.kill(os.getpid(), 9)"
+    )
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    assert subprocess.run([sys.executable, "-c", code], env=env, check=False).returncode == -9
+    assert [p.name for p in Path(path).iterdir()] == [".capture"]
+    RunDir.prepare(Path(path), force=False).close()
+
+
 def test_a_directory_that_cannot_be_made_is_a_mistake_of_the_user(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OptionError, match="cannot be made or written"):

@@ -193,6 +193,22 @@ def test_forward_only_has_two_all_reduces_and_force_replaces_a_run(tmp_path: Pat
     assert again.stderr == "overlapscope: out: is not empty; give another, or --force to replace a run\n"
 
 
+@pytest.mark.real
+def test_any_name_of_a_directory_will_do(tmp_path: Path) -> None:
+    name = os.fsdecode(b'quo"te back\\slash new\nline \x01 not UTF-8: \xff')
+    result = run(tmp_path, "--tp", "1", "--hidden", "64", "--seq", "32", "--steps", "1", "-o", name)
+    assert (result.returncode, result.stderr) == (0, "")
+    shown = r'quo"te back\slash new\x0aline \x01 not UTF-8: \udcff'
+    assert shown in result.stdout.splitlines()[0]
+    for layout in ("json", "csv", "md"):
+        written = tmp_path / layout
+        report = ["report", name, "--format", layout, "-o", str(written)]
+        env = {**os.environ, "PYTHONPATH": str(ROOT)}
+        subprocess.run([sys.executable, "-m", "overlapscope", *report], cwd=tmp_path, env=env, check=True)
+    source = json.loads((tmp_path / "json").read_text())["provenance"]["sources"][0]["path"]
+    assert source == f"{name}/trace.sqlite"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

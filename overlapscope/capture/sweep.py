@@ -54,8 +54,8 @@ def sweep(
             say(f"{head}: {text}")
 
         try:
-            RunDir.prepare(job.folder.path, force=True)
-            execute(job.plan, job.folder, machine, nsys, tell, keep_json=request.keep_json)
+            folder_of_size = RunDir.prepare(job.folder.path, force=True)
+            execute(job.plan, folder_of_size, machine, nsys, tell, keep_json=request.keep_json)
         except (RunError, Interrupted) as error:
             raise _and_then(error, f"the same call with --output {folder} goes on from here") from error
     return [job.folder for job in jobs]

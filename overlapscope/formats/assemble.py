@@ -151,9 +151,9 @@ def _number_ranks(files: Sequence[RawTrace]) -> tuple[pd.DataFrame, RankOf, str]
         )
         for f, u, unit in listed
     )
-    ranks = pd.DataFrame(rows, columns=list(RANK_COLUMNS)).astype({"gpu": object, "source": object})
-    ranks["gpu"] = ranks["gpu"].where(ranks["gpu"].notna(), None)
-    return ranks, rank_of, how
+    # As objects, since a path that is not UTF-8 is no text to pandas.
+    ranks = pd.DataFrame(rows, columns=list(RANK_COLUMNS), dtype=object)
+    return ranks.astype(dict.fromkeys(("rank", "device", "pid"), "int64")), rank_of, how
 
 
 def _refuse_one_rank_twice(files: Sequence[RawTrace], listed: list[tuple[int, int, Unit]]) -> None:

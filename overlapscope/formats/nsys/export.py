@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -41,7 +42,7 @@ class Export:
     def __init__(self, path: Path) -> None:
         self.path = path
         _check_size(path)
-        self.uri = f"file:{quote(str(path.resolve()))}?mode=ro"
+        self.uri = f"file:{quote(os.fsencode(path.resolve()))}?mode=ro"
         try:
             # A second is long for a reader of a finished file: a lock that lasts is a writer at work.
             self.db = sqlite3.connect(self.uri, uri=True, timeout=1)
