@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,11 +27,19 @@ from .schema import (
     thread_of,
 )
 
-__all__ = ["Found", "Units", "gpu_ops", "host_ops", "join_launches"]
+__all__ = ["Found", "Kept", "Units", "gpu_ops", "host_ops", "join_launches"]
 
 UNNAMED = "(unnamed kernel)"
 
 Int32 = npt.NDArray[np.int32]
+
+
+class Kept(NamedTuple):
+    """What a file that `write` made says of a unit."""
+
+    order: int
+    pid: int | None
+    gpu: str | None
 
 
 class Units:
@@ -46,7 +55,9 @@ class Units:
         """globalPid of each unit."""
         return np.array([key & ~0xFFFFFF for key in self.keys], np.int64)
 
-    def listed(self, gpus: dict[tuple[int | None, int], str], ranks: dict[int, int]) -> list[Unit]:
+    def listed(
+        self, gpus: dict[tuple[int | None, int], str], ranks: dict[int, int], kept: dict[int, Kept]
+    ) -> list[Unit]:
         processes = self.processes().tolist()
         units = []
         for key, process in zip(self.keys, processes, strict=True):
@@ -56,7 +67,8 @@ class Units:
             rank = ranks.get(process_of(key)) if processes.count(process) == 1 else None
             # Files without a globalPid have 0 there, which is no process.
             device_or_none = None if device == HOST_DEVICE else device
-            units.append(Unit(pid or None, process_of(key), device_or_none, gpu, rank))
+            unit = Unit(pid or None, process_of(key), device_or_none, gpu, rank)
+            units.append(replace(unit, **kept[key]._asdict()) if key in kept else unit)
         return units
 
 

@@ -12,9 +12,18 @@ from ...intervals import Spans, union
 from ...trace import LIMIT, NA, Dropped, Source
 from ..raw import FROM_NAME, Names, RawTrace
 from .export import HOW_TO_TRACE_GRAPHS, Export, no_ops
-from .ops import UNNAMED, Found, Units, gpu_ops, host_ops, join_launches
+from .ops import UNNAMED, Found, Kept, Units, gpu_ops, host_ops, join_launches
 from .ranges import Nvtx, read_ranges, read_ranks
-from .schema import EXTRA_TABLE, GRAPH_TABLE, KERNEL_TABLE, OVERHEAD_TABLES, PROVENANCE_KEY, process_of
+from .schema import (
+    EXTRA_TABLE,
+    GRAPH_TABLE,
+    HOST_DEVICE,
+    KERNEL_TABLE,
+    OVERHEAD_TABLES,
+    PROVENANCE_KEY,
+    RANK_TABLE,
+    process_of,
+)
 
 __all__ = ["read"]
 
@@ -43,10 +52,12 @@ def read(path: Path) -> RawTrace:
             join_launches(export, found, units)
         _add_recorded(export, found, units)
         ranks = read_ranks(export, nvtx)
+        kept = _kept_ranks(export)
+        units.codes(np.array(list(kept), np.int64))  # of a rank of which no op is left, too
         trace = RawTrace(
             source=_source(export),
             lanes=lanes,
-            units=units.listed(_gpu_names(export), ranks.of_process),
+            units=units.listed(_gpu_names(export), ranks.of_process, kept),
             names=names,
             ops=found.ops,
             ranges=ranges,
@@ -148,6 +159,15 @@ def _add_recorded(export: Export, found: Found, units: Units) -> None:
             ops.group[i] = -1 if group is None else group
 
 
+def _kept_ranks(export: Export) -> dict[int, Kept]:
+    """What `write` keeps of each rank, by the key of its unit."""
+    if not export.has(RANK_TABLE):
+        return {}
+    columns = ("rank", "globalPid", f"COALESCE(deviceId, {HOST_DEVICE})", "pid", "gpu")
+    rows = export.rows(f"SELECT {', '.join(columns)} FROM {RANK_TABLE}")
+    return {process | device: Kept(rank, pid, gpu) for rank, process, device, pid, gpu in rows}
+
+
 def _add_provenance(export: Export, trace: RawTrace) -> None:
     """A file that `write` made says itself where its content came from."""
     told = _metadata(export).get(PROVENANCE_KEY)
@@ -162,7 +182,10 @@ def _add_provenance(export: Export, trace: RawTrace) -> None:
     if missing:
         raise export.failed(ValueError(f"malformed: {PROVENANCE_KEY} lacks {', '.join(sorted(missing))}"))
     trace.source = Source(trace.source.path, "nsys", said["tool"], trace.source.schema)
-    trace.ranks_from = said["ranks_from"]
+    if said.get("ranks_recorded", True):
+        trace.ranks_from = said["ranks_from"]
+    else:
+        trace.numbered = said["ranks_from"]
     trace.clock = said["clock"]
     trace.world_size = said["world_size"]
     trace.command = said["command"]
