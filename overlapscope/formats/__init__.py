@@ -150,7 +150,10 @@ def _read(path: Path, classifier: Classifier) -> RawTrace:
         if kind == "sqlite":
             return nsys.read(path)
         with exported(path) as export:
-            trace = nsys.read(export)
+            try:
+                trace = nsys.read(export)
+            except InputError as error:  # of the export, which nobody but us knows
+                raise InputError(error.what, error.remedy, path) from error
         trace.source = replace(trace.source, path=str(path))
         return trace
     except PermissionError as error:

@@ -31,6 +31,9 @@ __all__ = ["Found", "Kept", "Units", "gpu_ops", "host_ops", "join_launches"]
 
 UNNAMED = "(unnamed kernel)"
 
+MOST_DEVICES = 1 << 10
+"""No machine has more; a greater number is damage, and would become a rank of its own."""
+
 Int32 = npt.NDArray[np.int32]
 
 
@@ -47,6 +50,15 @@ class Units:
 
     def __init__(self) -> None:
         self.keys: dict[int, int] = {}
+        self.unplaced = 0  # ops left out, since no device that can be one stands with them
+
+    def placed(self, columns: list[Int64]) -> list[Int64]:
+        """The rows of ops (start, end, device, ...) that say on which device they ran; the others are counted."""
+        if not columns:
+            return columns
+        known = (columns[2] >= 0) & (columns[2] < MOST_DEVICES)
+        self.unplaced += int(np.count_nonzero(~known))
+        return columns if known.all() else [column[known] for column in columns]
 
     def codes(self, keys: Int64) -> Int32:
         return codes_of(keys, lambda key: self.keys.setdefault(key, len(self.keys)))
@@ -111,6 +123,7 @@ def _kernels(export: Export, names: Names, units: Units) -> Found | None:
     pairs: dict[int, int] = {}
     batches: list[list[Int64 | Int32]] = []
     for batch in export.batches(sql):
+        batch = units.placed(batch)
         start, end, device, stream, pid, demangled, short, *ids = batch
         # Ids of StringIds fit 32 bits: one key holds the pair.
         pair = codes_of(
@@ -163,6 +176,7 @@ def _copies(export: Export, names: Names, units: Units) -> Found | None:
         f" {export.column(table, 'correlationId')}, {export.column(table, 'bytes')}, copyKind,"
         f" {export.column(table, 'srcDeviceId', -1)}, {export.column(table, 'dstDeviceId', -1)} FROM {table}"
     )
+    columns = units.placed(columns)
     if not columns or not len(columns[0]):
         return None
     start, end, device, stream, pid, ids, nbytes, kind, source, target = columns
@@ -184,6 +198,7 @@ def _sets(export: Export, names: Names, units: Units) -> Found | None:
         f"SELECT start, end, deviceId, streamId, {export.column(table, 'globalPid', 0)},"
         f" {export.column(table, 'correlationId')}, {export.column(table, 'bytes')} FROM {table}"
     )
+    columns = units.placed(columns)
     if not columns or not len(columns[0]):
         return None
     start, end, device, stream, pid, ids, nbytes = columns

@@ -13,7 +13,7 @@ from ...trace import LIMIT, NA, Dropped, Source
 from ..raw import FROM_NAME, Names, RawTrace
 from .export import HOW_TO_TRACE_GRAPHS, Export, no_ops
 from .ops import UNNAMED, Found, Kept, Units, gpu_ops, host_ops, join_launches
-from .ranges import Nvtx, read_ranges, read_ranks
+from .ranges import Nvtx, count_unplaced, read_ranges, read_ranks
 from .schema import (
     EXTRA_TABLE,
     GRAPH_TABLE,
@@ -67,8 +67,18 @@ def read(path: Path) -> RawTrace:
             ranks_from=ranks.source,
             warnings=_graph_warning(export) + _kernel_warnings(export, found, names, lanes),
         )
+        trace.dropped += _dropped(export, units)
         _add_provenance(export, trace)
         return trace
+
+
+def _dropped(export: Export, units: Units) -> list[Dropped]:
+    """What the file does not place."""
+    found = (
+        (units.unplaced, "ops", "no device that can be one stands with them"),
+        (count_unplaced(export), "NVTX ranges", "their start or their thread is not recorded"),
+    )
+    return [Dropped(*each) for each in found if each[0]]
 
 
 def _graph_warning(export: Export) -> list[str]:
