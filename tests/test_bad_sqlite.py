@@ -116,8 +116,14 @@ def test_missing_and_directory(tmp_path: Path) -> None:
 
 
 def test_run_directory_that_captured_nothing(tmp_path: Path) -> None:
-    (tmp_path / "run.json").write_text("{}")
+    (tmp_path / "run.json").write_text('{"schema_version": 1, "workload": "block"}')
     assert "is a run directory without trace.sqlite" in refusal(tmp_path)
+
+
+@pytest.mark.parametrize("content", ["{}", "no JSON", "[" * 100_000, '{"schema_version": 1}'])
+def test_a_run_json_of_somebody_else_makes_no_run_directory(export: Path, content: str) -> None:
+    (export.parent / "run.json").write_text(content)
+    assert len(osc.load(export.parent).ops) == 3000
 
 
 @pytest.mark.skipif(sys.platform == "win32" or os.geteuid() == 0, reason="root reads everything")
@@ -305,7 +311,10 @@ def change(path: Path, statement: str) -> None:
 @pytest.mark.parametrize("value", ["NULL", "-1", "1024", "4294967295", "9223372036854775807"])
 def test_kernels_on_no_device_are_counted_and_no_rank_of_their_own(export: Path, value: str) -> None:
     table = "CUPTI_ACTIVITY_KIND_KERNEL"  # without nsys's NOT NULL, which not every version has
-    change(export, f"CREATE TABLE k AS SELECT * FROM {table}; DROP TABLE {table}; ALTER TABLE k RENAME TO {table}")
+    change(
+        export,
+        f"CREATE TABLE k AS SELECT * FROM {table}; DROP TABLE {table}; ALTER TABLE k RENAME TO {table}",
+    )
     change(export, f"UPDATE {table} SET deviceId = {value} WHERE rowid <= 3")
     trace = osc.load(export)
     assert len(trace.ranks) == 1

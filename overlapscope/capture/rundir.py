@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from .. import run_file
 from ..errors import OptionError
 
 __all__ = ["SCHEMA_VERSION", "RunDir"]
@@ -36,8 +37,8 @@ class RunDir:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.trace = path / "trace.sqlite"
-        self.manifest = path / "run.json"
+        self.trace = path / run_file.TRACE_FILE
+        self.manifest = path / run_file.RUN_FILE
         self.work = path / ".capture"
         self.json = path / "kineto"
         self._lock: int | None = None
@@ -129,12 +130,7 @@ class RunDir:
 
     def read_manifest(self) -> dict[str, Any] | None:
         """What run.json says; None where there is none of a run."""
-        try:
-            data = json.loads(self.manifest.read_text())
-        except (OSError, ValueError):
-            return None
-        known = isinstance(data, dict) and "schema_version" in data and "workload" in data
-        return data if known else None
+        return run_file.read(self.path)
 
 
 def default_path(name: str) -> Path:
