@@ -6,6 +6,7 @@ Faulty programs are put into a copy of the project, beside the real one, so that
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shutil
@@ -461,6 +462,22 @@ def test_what_cannot_be_is_refused_in_one_line(
         make(Request(**{"workload": "block", **request_}), machine, found)
     assert str(caught.value) == message
     assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("alias", "name"), [("bf16", "bfloat16"), ("half", "float16"), ("fp32", "float32"), ("double", "float64")]
+)
+def test_what_else_people_call_a_type(alias: str, name: str) -> None:
+    made = make(Request(workload="block", options={"dtype": alias}, timeout=math.inf), CPU, None)
+    assert made.options["dtype"] == name
+
+
+@pytest.mark.parametrize("seed", [-(2**63), 2**64 - 1])
+def test_the_seeds_that_are_taken_are_those_that_torch_takes(seed: int) -> None:
+    assert make(Request(workload="block", options={"seed": seed}), CPU, None).options["seed"] == seed
+    import torch
+
+    torch.Generator().manual_seed(seed)
 
 
 def test_more_than_memory_holds_is_refused_with_both_figures() -> None:

@@ -35,7 +35,9 @@ def request(
     layers: Annotated[Count, typer.Option(metavar="N", help="Blocks, one after another. Default: 1.")] = None,
     dtype: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option(help="float32 (default on a CPU), bfloat16 (default on a GPU), float16 or float64."),
+        typer.Option(
+            help="float32 (default on a CPU), bfloat16 (default on a GPU), float16 or float64; also bf16, ..."
+        ),
     ] = None,
     forward_only: Annotated[
         bool, typer.Option("--forward-only", help="Leave the backward pass out.")
