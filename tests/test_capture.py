@@ -398,6 +398,15 @@ def test_a_run_under_nsys_starts_fresh_ranks_and_records_nothing_itself(
     assert calls[4].startswith("export --type sqlite --include-blobs=true ")
 
 
+@pytest.mark.parametrize("program", [b"\x7fELF is all there is of it", b"#!/no/such/interpreter\n"])
+def test_an_nsys_that_does_not_run_is_one_line(stand_in: Path, tmp_path: Path, program: bytes) -> None:
+    (tmp_path / "bin" / "nsys").write_bytes(program)
+    with pytest.raises(
+        OptionError, match=r"^--recorder: .*/bin/nsys does not run; mend that .*, or give torch$"
+    ):
+        launch.look(Request(workload="block", recorder="nsys"))
+
+
 @pytest.mark.real
 def test_what_nsys_says_when_it_fails_is_passed_on(
     stand_in: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -21,7 +21,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import InputError, Interrupted, OverlapscopeError, RunError
+from ..errors import InputError, Interrupted, OptionError, OverlapscopeError, RunError
 from ..interrupts import Held, held
 from . import nsys as nsight
 from .events import Event, EventReader
@@ -82,12 +82,15 @@ def look(request: Request) -> tuple[Machine, Nsys | None]:
     Raises
     ------
     OptionError
-        The workload is not known: the machine need not be looked at.
+        The workload is not known: the machine need not be looked at. Or nsys is there, and does not run.
     """
     workload(request.workload)
     machine = inspect(gpus=request.device != "cpu")
     wanted = request.recorder == "nsys" or (request.recorder == "auto" and machine.gpus)
-    return machine, nsight.find() if wanted else None
+    nsys = nsight.find() if wanted else None
+    if nsys is not None and not nsys.profile_options:  # the help of one that runs tells some
+        raise OptionError(f"{nsys.path} does not run", "mend that installation, or give torch", "--recorder")
+    return machine, nsys
 
 
 def execute(
