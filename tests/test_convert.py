@@ -41,6 +41,7 @@ def assert_same(a: osc.Trace, b: osc.Trace) -> None:
     assert a.provenance.origin_ns == b.provenance.origin_ns
     assert a.provenance.world_size == b.provenance.world_size
     assert a.provenance.ranks_from == b.provenance.ranks_from
+    assert a.provenance.ranks_recorded == b.provenance.ranks_recorded
     assert a.provenance.clock == b.provenance.clock
     for window in ("whole", None):
         x, y = osc.overlap(a, window), osc.overlap(b, window)
@@ -239,3 +240,15 @@ def test_a_range_of_a_process_with_two_gpus_does_not_multiply(tmp_path: Path) ->
     trace = osc.load(nsys.write(t, tmp_path / "t.sqlite"))
     assert len(trace.ranges) == 2
     assert_same(trace, round_trip(trace, tmp_path))
+
+
+@pytest.mark.parametrize("column", ["rank", "globalPid", "deviceId", "pid", "gpu"])
+@pytest.mark.parametrize("value", ["NULL", "'abc'", "x'00ff'", "2.5", "-1", "9223372036854775807"])
+def test_a_table_of_ranks_that_is_damaged_does_no_harm(tmp_path: Path, column: str, value: str) -> None:
+    p = TraceBuilder().process(pid=7, rank=0, world=1)
+    p.device(0).kernel(NAMES[0], 10_000, 20_000, stream=7, launch=(1000, 2000))
+    round_trip(osc.load(kineto.write(p, tmp_path / "rank0.json")), tmp_path)
+    with sqlite3.connect(tmp_path / "trace.sqlite") as db:
+        db.execute(f"UPDATE OVERLAPSCOPE_RANKS SET {column} = {value}")
+    db.close()
+    assert len(osc.load(tmp_path / "trace.sqlite").ops) == 1

@@ -171,11 +171,17 @@ def _add_recorded(export: Export, found: Found, units: Units) -> None:
 
 def _kept_ranks(export: Export) -> dict[int, Kept]:
     """What `write` keeps of each rank, by the key of its unit."""
-    if not export.has(RANK_TABLE):
+    if not export.has(RANK_TABLE, "rank", "globalPid", "deviceId", "pid", "gpu"):
         return {}
-    columns = ("rank", "globalPid", f"COALESCE(deviceId, {HOST_DEVICE})", "pid", "gpu")
-    rows = export.rows(f"SELECT {', '.join(columns)} FROM {RANK_TABLE}")
-    return {process | device: Kept(rank, pid, gpu) for rank, process, device, pid, gpu in rows}
+    device, pid = export.integer(RANK_TABLE, "deviceId", HOST_DEVICE), export.integer(RANK_TABLE, "pid")
+    rows = export.rows(
+        f"SELECT rank, globalPid, {device}, {pid}, CAST(gpu AS TEXT) FROM {RANK_TABLE}"
+        " WHERE typeof(rank) = 'integer' AND typeof(globalPid) = 'integer'"
+    )
+    return {
+        process | (device & HOST_DEVICE): Kept(rank, None if pid == NA else pid, gpu)
+        for rank, process, device, pid, gpu in rows
+    }
 
 
 def _add_provenance(export: Export, trace: RawTrace) -> None:
