@@ -114,7 +114,8 @@ class BlockConfig:
             remedy = f"did you mean {near[0]}?" if near else f"choose from {', '.join(SCHEDULES)}"
             raise ConfigError("schedule", f"{self.schedule!r} is not known", remedy)
         if self.sequence_parallel and self.seq % tp:
-            raise _no_multiple("seq", self.seq, tp, "ranks")
+            what = f"{tp} ranks do not divide {self.seq} tokens"
+            raise ConfigError("seq", what, f"give {_nearest(self.seq, tp)}")
         if self.schedule in ("ring", "symm_mem") and not self.sequence_parallel:
             what = f"{self.schedule} passes parts of the sequence, which each rank has whole"
             raise ConfigError("schedule", what, "add --sequence-parallel, or give pipelined")
@@ -178,6 +179,10 @@ class BlockConfig:
 
 
 def _no_multiple(option: str, value: int, of: int, what: str) -> ConfigError:
+    return ConfigError(option, f"{value} is no multiple of {of} {what}", f"give {_nearest(value, of)}")
+
+
+def _nearest(value: int, of: int) -> str:
+    """The multiples on both sides, as words."""
     below, above = value // of * of, -(-value // of) * of
-    nearest = f"{below} or {above}" if below else f"{above}"
-    return ConfigError(option, f"{value} is no multiple of {of} {what}", f"give {nearest}")
+    return f"{below} or {above}" if below else f"{above}"
