@@ -102,6 +102,7 @@ class Provenance:
     sources: tuple[Source, ...]
     lanes: str = "gpu"  # or "host": a CPU run, analysed on its threads
     ranks_from: str = ""  # how ranks were determined, in words
+    ranks_recorded: bool = True  # or numbered by order
     clock: str = ""  # how the files' clocks were brought together, in words
     origin_ns: int | None = None  # wall clock of time 0, ns since the epoch
     world_size: int | None = None

@@ -6,6 +6,7 @@ Faulty programs are put into a copy of the project, beside the real one, so that
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shutil
@@ -58,6 +59,11 @@ def fault(kind):
         os.kill(os.getpid(), signal.SIGKILL)
     if kind == "crash":
         os.kill(os.getpid(), signal.SIGSEGV)
+    if kind == "stop":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    if kind == "deaf":
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        time.sleep(1000)
     if kind == "allocate":
         torch.empty(1 << 60)
 
@@ -183,6 +189,22 @@ def test_a_rank_that_hangs_is_found_and_says_where(project: Path, tmp_path: Path
     assert re.search(r'File ".*faulty\.py", line \d+ in fault', err)
     assert manifest["ranks"][1]["status"] == "stopped"
     assert ranks_in(tmp_path / "run" / "trace.sqlite") == [0, 1]
+
+
+@pytest.mark.real
+def test_a_rank_that_was_stopped_costs_nobody_a_recording(project: Path, tmp_path: Path) -> None:
+    err, manifest = faulty(project, tmp_path / "run", "stop", "--timeout", "12")
+    assert err.startswith("overlapscope: rank 1: no rank said anything for 12 s")
+    assert manifest["ranks"][1]["status"] == "stopped"
+    assert ranks_in(tmp_path / "run" / "trace.sqlite") == [0, 1]
+
+
+@pytest.mark.real
+def test_a_rank_that_hears_nothing_is_killed_and_its_peer_writes(project: Path, tmp_path: Path) -> None:
+    err, manifest = faulty(project, tmp_path / "run", "deaf", "--timeout", "12")
+    assert err.startswith("overlapscope: rank 1: no rank said anything for 12 s")
+    assert manifest["ranks"][1]["status"] == "stopped"
+    assert ranks_in(tmp_path / "run" / "trace.sqlite") == [0]
 
 
 # -- ends from outside ---------------------------------------------------------------------------------------
@@ -427,6 +449,15 @@ def test_a_run_under_nsys_starts_fresh_ranks_and_records_nothing_itself(
     assert calls[4].startswith("export --type sqlite --include-blobs=true ")
 
 
+@pytest.mark.parametrize("program", [b"\x7fELF is all there is of it", b"#!/no/such/interpreter\n"])
+def test_an_nsys_that_does_not_run_is_one_line(stand_in: Path, tmp_path: Path, program: bytes) -> None:
+    (tmp_path / "bin" / "nsys").write_bytes(program)
+    with pytest.raises(
+        OptionError, match=r"^--recorder: .*/bin/nsys does not run; mend that .*, or give torch$"
+    ):
+        launch.look(Request(workload="block", recorder="nsys"))
+
+
 @pytest.mark.real
 def test_what_nsys_says_when_it_fails_is_passed_on(
     stand_in: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -504,6 +535,22 @@ def test_nsys_records_on_a_cpu_where_it_is_asked_for_and_nvtx_is_there(
         make(request, CPU, NSYS)
 
 
+@pytest.mark.parametrize(
+    ("alias", "name"), [("bf16", "bfloat16"), ("half", "float16"), ("fp32", "float32"), ("double", "float64")]
+)
+def test_what_else_people_call_a_type(alias: str, name: str) -> None:
+    made = make(Request(workload="block", options={"dtype": alias}, timeout=math.inf), CPU, None)
+    assert made.options["dtype"] == name
+
+
+@pytest.mark.parametrize("seed", [-(2**63), 2**64 - 1])
+def test_the_seeds_that_are_taken_are_those_that_torch_takes(seed: int) -> None:
+    assert make(Request(workload="block", options={"seed": seed}), CPU, None).options["seed"] == seed
+    import torch
+
+    torch.Generator().manual_seed(seed)
+
+
 def test_more_than_memory_holds_is_refused_with_both_figures() -> None:
     with pytest.raises(OptionError) as caught:
         make(Request(workload="block", tp=8, options={"hidden": 8192}), CPU, None)
@@ -578,6 +625,31 @@ def test_force_replaces_a_run_and_nothing_beside_it(tmp_path: Path) -> None:
     assert not second.trace.exists()
     assert not second.manifest.exists()
     assert (tmp_path / "run" / "notes").read_text() == "mine"
+
+
+def test_force_does_not_touch_a_run_that_is_at_work(tmp_path: Path) -> None:
+    first = RunDir.prepare(tmp_path / "run", force=False)
+    first.write_manifest({"workload": "block"})
+    (first.work / "rank0.json").write_text("recorded")
+    for force in (False, True):
+        with pytest.raises(OptionError, match="another run is at work in it" if force else "is not empty"):
+            RunDir.prepare(tmp_path / "run", force=force)
+    assert (first.work / "rank0.json").read_text() == "recorded"
+    assert first.read_manifest() is not None
+    first.close()
+    RunDir.prepare(tmp_path / "run", force=True).close()
+
+
+def test_the_lock_of_a_run_that_was_killed_locks_nothing(tmp_path: Path) -> None:
+    path = str(tmp_path / "run")
+    code = (
+        "import os, pathlib; from overlapscope.capture import RunDir;"
+        f"RunDir.prepare(pathlib.Path({path!r}), force=False); os.kill(os.getpid(), 9)"
+    )
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    assert subprocess.run([sys.executable, "-c", code], env=env, check=False).returncode == -9
+    assert [p.name for p in Path(path).iterdir()] == [".capture"]
+    RunDir.prepare(Path(path), force=False).close()
 
 
 def test_a_directory_that_cannot_be_made_is_a_mistake_of_the_user(tmp_path: Path) -> None:
@@ -697,4 +769,4 @@ def test_progress_says_where_the_run_is() -> None:
     assert after(done[0]) == f"warm-up 1 of 1{recorder}"
     assert after(done[1]) == f"step 1 of 3{recorder}"
     assert after(*done) == f"step 2 of 3{recorder}"
-    assert after(Event("recorded", 0.0, 0)) == "the ranks write what they recorded"
+    assert after(Event("writing", 0.0, 0)) == "the ranks write what they recorded"

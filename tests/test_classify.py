@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -646,6 +647,29 @@ def test_a_rules_file_that_is_not_toml_is_refused(tmp_path: Path) -> None:
     (tmp_path / "binary.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(RulesError, match=r"binary\.toml: is not TOML: "):
         Classifier.with_rules(tmp_path / "binary.toml")
+
+
+def test_a_rules_file_that_nests_too_deeply_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(f"a = {'[' * 100_000}")
+    with pytest.raises(RulesError, match=r"mine\.toml: is nested too deeply; keep only \[\[rule\]\] tables"):
+        Classifier.with_rules(tmp_path / "mine.toml")
+
+
+def test_a_pipe_of_rules_is_refused_rather_than_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(RulesError, match=r"pipe: is no regular file; name a TOML file of rules"):
+        Classifier.with_rules(tmp_path / "pipe")
+
+
+def test_rules_see_the_head_of_a_name_alone() -> None:
+    """Some patterns take time with the square of the length; 100 kB took 15 s."""
+    long = "matmul_" * 15_000
+    seen, unseen = f"{'x' * 4087} cutlass_gemm", f"{'x' * 4096} cutlass_gemm"
+    assert Classifier.default().kernel(f"ncclDevKernel_AllReduce({long}").kind is Kind.COMM
+    assert Classifier.default().kernel(long).kind is not None
+    assert Classifier.default().kernel(seen).rule is None
+    assert Classifier.default().kernel(seen.replace("x" * 4, "", 1)).rule is not None
+    assert Classifier.default().kernel(unseen).rule is None
 
 
 def test_a_rules_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:

@@ -160,6 +160,7 @@ def test_json_is_pinned(tmp_path: Path) -> None:
         "mode": "steps",
         "steps": ["step 0", "step 1"],
         "left_out": ["warmup 0"],
+        "without_ops": [],
         "n_ops_outside": 8,
         "bounds_ns": {
             "0": [[11_000_000, 19_000_000], [21_000_000, 29_000_000]],

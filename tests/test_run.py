@@ -193,12 +193,37 @@ def test_forward_only_has_two_all_reduces_and_force_replaces_a_run(tmp_path: Pat
     assert again.stderr == "overlapscope: out: is not empty; give another, or --force to replace a run\n"
 
 
+@pytest.mark.real
+def test_any_name_of_a_directory_will_do(tmp_path: Path) -> None:
+    name = os.fsdecode(b'quo"te back\\slash new\nline \x01 not UTF-8: \xff')
+    result = run(tmp_path, "--tp", "1", "--hidden", "64", "--seq", "32", "--steps", "1", "-o", name)
+    assert (result.returncode, result.stderr) == (0, "")
+    shown = r'quo"te back\slash new\x0aline \x01 not UTF-8: \udcff'
+    assert shown in result.stdout.splitlines()[0]
+    for layout in ("json", "csv", "md"):
+        written = tmp_path / layout
+        report = ["report", name, "--format", layout, "-o", str(written)]
+        env = {**os.environ, "PYTHONPATH": str(ROOT)}
+        subprocess.run([sys.executable, "-m", "overlapscope", *report], cwd=tmp_path, env=env, check=True)
+    source = json.loads((tmp_path / "json").read_text())["provenance"]["sources"][0]["path"]
+    assert source == f"{name}/trace.sqlite"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--workload", "blcok"], "--workload: 'blcok' is not known; did you mean block?"),
         (["--tp", "3"], "--tp: 3 ranks do not divide heads 8; give a divisor of 8"),
-        (["--hidden", "500"], "--heads: 8 do not divide hidden 500; give a divisor of it"),
+        (["--hidden", "500"], "--hidden: 500 is no multiple of 8 heads; give 496 or 504"),
+        (["--heads", "7"], "--heads: 7 do not divide hidden 512; give a divisor of it"),
+        (["--ffn", "101"], "--ffn: 101 is no multiple of 2 ranks; give 100 or 102"),
+        (["--ffn", "1", "--tp", "4"], "--ffn: 1 is no multiple of 4 ranks; give 4"),
+        (["--seed", str(2**64)], f"--seed: {2**64} has more than 64 bits; give -2^63 to 2^64 - 1"),
+        (["--timeout", "nan"], "--timeout: is nan; give 1 or more"),
+        (
+            ["--dtype", "int8"],
+            "--dtype: 'int8' is not known; choose from float64, float32, bfloat16, float16",
+        ),
         (["--device", "gpu"], "--device: 'gpu' is not known; choose from auto, cpu, cuda"),
     ],
 )

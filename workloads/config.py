@@ -15,6 +15,10 @@ __all__ = ["DTYPES", "SCHEDULES", "BlockConfig", "Config", "ConfigError", "Wrong
 DTYPES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 """Element types by PyTorch's name, with their bytes."""
 
+DTYPE_ALIASES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp64": "float64"}
+DTYPE_ALIASES |= {"half": "float16", "float": "float32", "double": "float64"}
+"""What else people call them."""
+
 SCHEDULES = ("serial", "pipelined", "ring", "symm_mem")
 """See :mod:`workloads.schedules`."""
 
@@ -27,10 +31,13 @@ class WrongError(Exception):
 
 
 class ConfigError(ValueError):
-    """An option, or options together, that make no sense; ``option`` is its name."""
+    """An option, or options together, that make no sense; ``option`` is its name.
 
-    def __init__(self, option: str, what: str, remedy: str) -> None:
-        self.option, self.what, self.remedy = option, what, remedy
+    Of two that do not fit each other, ``other`` says the same of the second: for who gave only that one.
+    """
+
+    def __init__(self, option: str, what: str, remedy: str, other: ConfigError | None = None) -> None:
+        self.option, self.what, self.remedy, self.other = option, what, remedy, other
         super().__init__(f"{option}: {what}; {remedy}")
 
 
@@ -141,23 +148,22 @@ class BlockConfig(Config):
             if getattr(self, name) < 1:
                 raise ConfigError(name, f"is {getattr(self, name)}", "give 1 or more")
         if self.hidden % self.heads:
-            raise ConfigError(
-                "heads", f"{self.heads} do not divide hidden {self.hidden}", "give a divisor of it"
-            )
+            other = _no_multiple("hidden", self.hidden, self.heads, "heads")
+            what = f"{self.heads} do not divide hidden {self.hidden}"
+            raise ConfigError("heads", what, "give a divisor of it", other)
         for name, width in (("heads", self.heads), ("ffn", self.ffn)):
             if width % tp:
-                raise ConfigError(
-                    "tp", f"{tp} ranks do not divide {name} {width}", f"give a divisor of {width}"
-                )
+                what = f"{tp} ranks do not divide {name} {width}"
+                other = _no_multiple(name, width, tp, "ranks")
+                raise ConfigError("tp", what, f"give a divisor of {width}", other)
 
         self._check_schedule(tp, device)
 
     def _check_schedule(self, tp: int, device: str) -> None:
         among("schedule", self.schedule, SCHEDULES)
         if self.sequence_parallel and self.seq % tp:
-            below, above = self.seq // tp * tp, -(-self.seq // tp) * tp
-            nearest = f"{below} or {above}" if below else f"{above}"
-            raise ConfigError("seq", f"{tp} ranks do not divide {self.seq} tokens", f"give {nearest}")
+            what = f"{tp} ranks do not divide {self.seq} tokens"
+            raise ConfigError("seq", what, f"give {_nearest(self.seq, tp)}")
         if self.schedule in ("ring", "symm_mem") and not self.sequence_parallel:
             what = f"{self.schedule} passes parts of the sequence, which each rank has whole"
             raise ConfigError("schedule", what, "add --sequence-parallel, or give pipelined")
@@ -218,3 +224,13 @@ class BlockConfig(Config):
         flight = size * tokens * (4 * h + 2 * max(3 * h, f) // tp) + scores
         kept = 1 if self.forward_only else self.layers
         return weights * (1 if self.forward_only else 2) + kept * (saved + scores) + max(flight, drawn)
+
+
+def _no_multiple(option: str, value: int, of: int, what: str) -> ConfigError:
+    return ConfigError(option, f"{value} is no multiple of {of} {what}", f"give {_nearest(value, of)}")
+
+
+def _nearest(value: int, of: int) -> str:
+    """The multiples on both sides, as words."""
+    below, above = value // of * of, -(-value // of) * of
+    return f"{below} or {above}" if below else f"{above}"

@@ -15,7 +15,8 @@ event           written by   fields beside `time` and, where there is one, `rank
 ``ready``       rank         gpu: what is allocated, the group is joined
 ``done``        rank         name: the iteration that was finished, ``step 3``
 ``paced``       rank         made: exchanges on a paced link; late: those that took longer than the link's time
-``recorded``    rank         file: name of the rank's profile
+``writing``     rank         it has stopped to record, and writes its profile if it has one
+``recorded``    rank         file: name of the rank's profile, or null
 ``finished``    rank         nothing more will come from it
 ``error``       rank         what, traceback, connection (a peer went away)
 ``refused``     rank         what, remedy: the user can mend it

@@ -19,7 +19,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 
-from ..errors import OptionError, OverlapscopeError, RunError
+from ..errors import Interrupted, OptionError, OverlapscopeError, RunError
+from ..interrupts import SIGNALS
 from .events import Event, EventReader, EventWriter
 from .failure import cause
 from .launch import Ranks, Say, environment, finish, look, tail
@@ -156,9 +157,9 @@ class _Member(Ranks):
         self.here: list[int] = [task.world.rank]
         self.node, self.nodes = 0, 1
         self.events: list[Event] = []
-        self.interrupted = False  # by Ctrl-C
+        self.interrupted: Interrupted | None = None
         self.ended = False  # by SIGTERM, as launchers do once a rank has failed
-        self.silent = False
+        self.behind: int | None = None  # this rank, once it has been silent for too long
         self.sent: set[int] = set()  # signals, to this rank
         self.private = tempfile.mkdtemp(prefix="overlapscope-")
         private = Path(self.private)
@@ -216,12 +217,12 @@ class _Member(Ranks):
                 self.events += new
                 progress.take(new)
                 say(progress.text())
-            elif now - heard > self.plan.timeout and not self.silent:
-                self.silent = True
+            elif now - heard > self.plan.timeout and self.behind is None:
+                self.behind = self.world.rank
                 self._send(signal.SIGUSR1)  # it writes to its log where it is
                 time.sleep(0.5)
             self._note_end()
-            asked = self.silent or self.ended or self.interrupted
+            asked = self.behind is not None or self.ended or self.interrupted is not None
             if deadline is None and (asked or cause(self.events) is not None):
                 # An error elsewhere reaches this rank through its sockets, and it writes what it has.
                 deadline = now + (0.0 if asked else GRACE_S)
@@ -251,7 +252,7 @@ class _Member(Ranks):
 
     def error(self, where: str) -> OverlapscopeError | None:
         """Why the run failed, as the error to raise; None if it did not."""
-        if self.interrupted or self.silent:
+        if self.interrupted is not None or self.behind is not None:
             return super().error(where)
         first = cause(self.events, self.tails())
         if first is None:
@@ -324,15 +325,15 @@ class _Member(Ranks):
 
 @contextmanager
 def _stoppable(member: _Member) -> Iterator[None]:
-    """Ctrl-C and SIGTERM end the rank, and then what it recorded is kept."""
+    """Ctrl-C, SIGHUP and SIGTERM end the rank, and then what it recorded is kept."""
 
     def ask(number: int, frame: FrameType | None) -> None:
-        if number == signal.SIGINT:
-            member.interrupted = True
-        else:
+        if number == signal.SIGTERM:
             member.ended = True
+        else:
+            member.interrupted = Interrupted(number)
 
-    before = {number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {number: signal.signal(number, ask) for number in SIGNALS}
     try:
         yield
     finally:

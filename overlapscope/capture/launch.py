@@ -21,15 +21,17 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import InputError, OverlapscopeError, RunError
+from ..errors import InputError, Interrupted, OptionError, OverlapscopeError, RunError
+from ..interrupts import Held, held
 from . import nsys as nsight
 from .events import Event, EventReader
 from .failure import cause
-from .launcher import GRACE_S, KILL_S
+from .launcher import GRACE_S, KILL_S, WRITE_S
 from .machine import Machine, inspect
 from .manifest import Manifest, unfinished, without_paths
 from .nsys import Nsys
 from .plan import Plan, Request, make, workload
+from .processes import ask_to_end, send
 from .progress import Progress
 from .rundir import RunDir, default_path
 
@@ -80,12 +82,15 @@ def look(request: Request) -> tuple[Machine, Nsys | None]:
     Raises
     ------
     OptionError
-        The workload is not known: the machine need not be looked at.
+        The workload is not known: the machine need not be looked at. Or nsys is there, and does not run.
     """
     workload(request.workload)
     machine = inspect(gpus=request.device != "cpu")
     wanted = request.recorder == "nsys" or (request.recorder == "auto" and machine.gpus)
-    return machine, nsight.find() if wanted else None
+    nsys = nsight.find() if wanted else None
+    if nsys is not None and not nsys.profile_options:  # the help of one that runs tells some
+        raise OptionError(f"{nsys.path} does not run", "mend that installation, or give torch", "--recorder")
+    return machine, nsys
 
 
 def execute(
@@ -94,8 +99,12 @@ def execute(
     """Do what the plan says in a directory that is ready for it; raises as :func:`run` does."""
     nsys = nsys if plan.recorder == "nsys" else None
     manifest = Manifest(plan, machine, nsys)
-    folder.write_manifest(manifest.data)
-    finish(Ranks(plan, folder, nsys), manifest, folder, nsys, say, keep_json=keep_json)
+    with held("still writing what was recorded; once more, and it is lost") as interruptions:
+        folder.write_manifest(manifest.data)
+        ranks = Ranks(plan, folder, nsys, interruptions)
+        finish(ranks, manifest, folder, nsys, say, keep_json=keep_json)
+    if interruptions.first is not None:
+        raise RunError.of(interruptions.first, f"the run had ended, and is in {folder.path}")
 
 
 def finish(
@@ -108,6 +117,8 @@ def finish(
         say("bringing the ranks' recordings together")
         kept = _collect(folder, nsys, ranks)
         error = ranks.error(f"what was recorded is in {folder.path}" if kept else "nothing was recorded")
+    except Interrupted as end:  # the third: nothing is waited for
+        error = RunError.of(end, "what was recorded was given up")
     except BaseException as failure:
         # A rank that failed comes before what its failure left unreadable.
         error = ranks.error(f"what was recorded cannot be read ({failure})") or failure
@@ -123,12 +134,14 @@ def finish(
 class Ranks:
     """The launcher, its ranks, and what they have said so far."""
 
-    def __init__(self, plan: Plan, folder: RunDir, nsys: Nsys | None) -> None:
-        self.plan, self.folder = plan, folder
+    def __init__(self, plan: Plan, folder: RunDir, nsys: Nsys | None, interruptions: Held) -> None:
+        self.plan, self.folder, self.interruptions = plan, folder, interruptions
         self.here: Sequence[int] = range(plan.tp)  # ranks on this machine
         self.events: list[Event] = []
-        self.interrupted = False
-        self.silent = False
+        self.interrupted: Interrupted | None = None
+        self.behind: int | None = (
+            None  # once no rank says anything: the one that most likely holds up the others
+        )
         self.private = tempfile.mkdtemp(prefix="overlapscope-")
         plan.save(folder.work / "plan.json")
         boot = Path(__file__).with_name("boot.py")
@@ -149,7 +162,7 @@ class Ranks:
 
     @property
     def failed(self) -> bool:
-        return self.interrupted or self.silent or self.process.returncode != 0
+        return self.interrupted is not None or self.behind is not None or self.process.returncode != 0
 
     def follow(self, say: Say) -> None:
         """Until the launcher and with it every rank has ended."""
@@ -159,6 +172,10 @@ class Ranks:
                 # pandas and all, needed at the end, while the launcher imports torch
                 import_module("overlapscope.formats.kineto")
             while self.process.poll() is None:
+                self.interrupted = self.interruptions.first
+                if self.interrupted is not None:
+                    self._end()
+                    break  # what has not ended by now is killed below
                 new = self.reader.new()
                 if new:
                     heard = time.monotonic()
@@ -166,13 +183,10 @@ class Ranks:
                     progress.take(new)
                     say(progress.text())
                 elif time.monotonic() - heard > self.plan.timeout and self._waiting():
-                    self.silent = True
+                    self._find_who_is_behind()
                     self._end()
-                    break  # what has not ended by now is killed below
+                    break
                 time.sleep(POLL_S)
-        except KeyboardInterrupt:
-            self.interrupted = True
-            self._end()
         finally:
             if self.process.poll() is None:
                 os.killpg(self.process.pid, signal.SIGKILL)
@@ -184,22 +198,35 @@ class Ranks:
         """Whether a rank still has to say something. Once all have ended nsys may take its time."""
         return sum(e.kind == "ended" for e in self.events) < self.plan.tp
 
+    def _find_who_is_behind(self) -> None:
+        for pid in self._pids("started").values():
+            send(pid, signal.SIGUSR1)  # each writes to its log where it is
+        time.sleep(0.5)
+        self.behind = _furthest_behind(self.events, self.tails())
+
     def _end(self) -> None:
         """Ask the launcher to end its ranks, and wait for it as long as it may take."""
-        if self.silent:
-            for pid in self._pids("started"):
-                _send(pid, signal.SIGUSR1)  # each writes to its log where it is
-            time.sleep(0.5)
-        for pid in self._pids("launcher") or [self.process.pid]:
-            _send(pid, signal.SIGTERM)
-        try:
-            self.process.wait(GRACE_S + KILL_S + (NSYS_S if self.plan.recorder == "nsys" else 2.0))
-        except subprocess.TimeoutExpired:
+        for pid in self._pids("launcher").values() or [self.process.pid]:
+            ask_to_end(pid)
+        if self._ended_within(KILL_S):
             return
+        # Whoever waits for the rank that holds them up learns of its end from a socket, and can write then.
+        for rank, pid in self._pids("started").items():
+            if rank == self.behind:
+                send(pid, signal.SIGKILL)
+        self._ended_within(GRACE_S + KILL_S + (NSYS_S if self.plan.recorder == "nsys" else WRITE_S))
 
-    def _pids(self, kind: str) -> list[int]:
+    def _ended_within(self, seconds: float) -> bool:
+        """Wait for the launcher, and take what was said meanwhile."""
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(seconds)
+        self.events += self.reader.new()
+        return self.process.poll() is not None
+
+    def _pids(self, kind: str) -> dict[int | None, int]:
+        """Of the launcher (no rank) or of the ranks that run."""
         gone = {e.rank for e in self.events if e.kind == "ended"}
-        return [e.fields["pid"] for e in self.events if e.kind == kind and e.rank not in gone]
+        return {e.rank: e.fields["pid"] for e in self.events if e.kind == kind and e.rank not in gone}
 
     def tails(self) -> dict[int, str]:
         """The last that each rank wrote to its log."""
@@ -207,17 +234,13 @@ class Ranks:
 
     def error(self, where: str) -> OverlapscopeError | None:
         """Why the run failed, as the error to raise; None if it did not."""
-        if self.interrupted:
-            error = RunError("interrupted", where)
-            error.exit_code = 130  # of Ctrl-C, as everywhere
-            return error
+        if self.interrupted is not None:
+            return RunError.of(self.interrupted, where)
         tails = self.tails()
-        if self.silent:
-            rank = _furthest_behind(self.events, tails)
+        if self.behind is not None:
             what = f"no rank said anything for {self.plan.timeout:g} s, and this one is the furthest behind"
-            return RunError(
-                what, f"give a longer --timeout if it needs it; {where}", f"rank {rank}", detail=tails[rank]
-            )
+            remedy = f"give a longer --timeout if it needs it; {where}"
+            return RunError(what, remedy, f"rank {self.behind}", detail=tails[self.behind])
         first = cause(self.events, tails)
         if first is not None:
             return first.error(where)
@@ -342,11 +365,6 @@ def _waits_for_peers(tail: str) -> bool:
     """Whether the innermost call that faulthandler wrote last is one of torch.distributed."""
     innermost = re.findall(r"most recent call first\):\n +File \"([^\"]*)\"", tail)
     return bool(innermost) and "torch/distributed" in innermost[-1]
-
-
-def _send(pid: int, number: signal.Signals) -> None:
-    with suppress(ProcessLookupError):
-        os.kill(pid, number)
 
 
 def tail(log: Path) -> str:

@@ -135,10 +135,13 @@ def make(request: Request, machine: Machine, nsys: Nsys | None, *, here: int | N
     _check_numbers(request)
     device = _device(request, machine, here)
     try:
-        config = entry.configure(device, **request.options)
+        config = entry.configure(device, **_options(request))
         config.check(request.tp, device)
         link = _link(request.link, device)
     except own.workloads().ConfigError as error:
+        if error.other is not None and request.options.get(error.option) is None:
+            # The one to blame has its default, or is the number of ranks, which is to vary.
+            error = error.other if request.options.get(error.other.option) is not None else error
         raise OptionError(error.what, error.remedy, f"--{error.option.replace('_', '-')}") from None
     here = request.tp if here is None else here
     recorder, why = _recorder(request.recorder, device, nsys)
@@ -162,11 +165,21 @@ def make(request: Request, machine: Machine, nsys: Nsys | None, *, here: int | N
     )
 
 
+def _options(request: Request) -> dict[str, Any]:
+    """The workload's, with the type by PyTorch's name."""
+    aliases: Mapping[str | None, str] = own.part("config").DTYPE_ALIASES
+    dtype = request.options.get("dtype")
+    return {**request.options, "dtype": aliases.get(dtype, dtype)}
+
+
 def _check_numbers(request: Request) -> None:
     for option, least in (("tp", 1), ("steps", 1), ("warmup", 0), ("timeout", 1)):
         value = getattr(request, option)
-        if value is not None and value < least:
+        if value is not None and not value >= least:  # nan is not
             raise OptionError(f"is {value}", f"give {least} or more", f"--{option}")
+    seed = request.options.get("seed") or 0
+    if not -(2**63) <= seed < 2**64:  # what torch takes
+        raise OptionError(f"{seed} has more than 64 bits", "give -2^63 to 2^64 - 1", "--seed")
     for option, known in (("device", DEVICES), ("recorder", RECORDERS)):
         value = getattr(request, option)
         if value not in known:

@@ -30,7 +30,7 @@ class Progress:
     def text(self) -> str:
         """What is being done now."""
         plan = self.plan
-        if self.kinds["recorded"] or self.kinds["finished"]:
+        if self.kinds["writing"]:
             return "the ranks write what they recorded"
         tool = "nsys" if plan.recorder == "nsys" else "torch.profiler"
         return f"{self._stage()}; recording with {tool}"

@@ -75,7 +75,8 @@ def main(plan: Plan, rank: int, work: Path, store: Path | Store, gpu: int | None
     The ranks meet in `store`: a file, or one that PyTorch has opened. `gpu` is the rank's number unless said.
     """
     _own_log(work / f"rank{rank}.log")
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for other in (signal.SIGINT, signal.SIGHUP):  # the launcher says when to end
+        signal.signal(other, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _stop)
     events = EventWriter(work / "events.jsonl")
     recorder: Recorder = Nothing()
@@ -101,9 +102,9 @@ def main(plan: Plan, rank: int, work: Path, store: Path | Store, gpu: int | None
         )
     # Whatever happened, what was recorded is kept; nothing may break into that.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    events.write("writing", rank)
     file = recorder.finish()
-    if file is not None:
-        events.write("recorded", rank, file=file.name)
+    events.write("recorded", rank, file=file and file.name)
     if stopped:  # and now end of it, so that whoever waits sees why
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTERM)
@@ -226,6 +227,7 @@ def _own_log(path: Path) -> None:
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
+    signal.signal(number, signal.SIG_IGN)  # whoever else sends it must not break into what follows
     raise _Stopped
 
 

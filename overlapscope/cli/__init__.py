@@ -9,11 +9,13 @@ import io
 import os
 import sys
 import time
+from contextlib import suppress
 
 import typer
 
 from .. import __version__
-from ..errors import OverlapscopeError, RunError
+from ..errors import Interrupted, OverlapscopeError, RunError
+from ..interrupts import raised
 from .convert import convert
 from .doctor import doctor
 from .kernels import kernels
@@ -65,9 +67,11 @@ app.command("doctor")(doctor)
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Entry point. Exits 0, 1 for work that failed, 2 for a mistake of the user's, 130 on Ctrl-C."""
+    """Entry point. Exits 0, 1 for work that failed, 2 for a mistake of the user's, 128 + its number for a signal."""
     _ready_streams()
-    sys.exit(_run(sys.argv[1:] if arguments is None else arguments))
+    with raised():
+        code = _run(sys.argv[1:] if arguments is None else arguments)
+    sys.exit(code)
 
 
 def _ready_streams() -> None:
@@ -86,8 +90,8 @@ def _run(arguments: list[str]) -> int:
         code = app(arguments or ["--help"], prog_name="overlapscope", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
-    except (typer.Abort, KeyboardInterrupt):
-        return _say("interrupted", 130)
+    except Interrupted as end:
+        return _say(str(end), end.exit_code)
     except OverlapscopeError as error:
         code = _say(str(error), error.exit_code)
         if isinstance(error, RunError) and error.detail:
@@ -140,5 +144,6 @@ def _one_of_many() -> bool:
 def _say(message: str, code: int) -> int:
     from ..report.words import escape
 
-    print(f"overlapscope: {escape(' '.join(message.split()))}", file=sys.stderr)
+    with suppress(OSError):  # the terminal is gone, and that may be what is to be said
+        print(f"overlapscope: {escape(' '.join(message.split()))}", file=sys.stderr)
     return code

@@ -43,7 +43,7 @@ def request(
     layers: Annotated[Count, typer.Option(metavar="N", help="Blocks, one after another.")] = None,
     dtype: Annotated[
         Word,
-        typer.Option(metavar="NAME", help="float64, float32, bfloat16 or float16."),
+        typer.Option(metavar="NAME", help="float64, float32, bfloat16 or float16; also bf16, half, ..."),
     ] = None,
     forward_only: Annotated[
         Switch, typer.Option("--forward-only", help="Leave the backward pass out.")

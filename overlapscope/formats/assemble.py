@@ -57,7 +57,7 @@ def assemble(files: Sequence[RawTrace], classifier: Classifier, *, session_clock
     for file in files:
         _drop_backward(file)
     host = _one_kind_of_lanes(files)
-    ranks, rank_of, ranks_from = _number_ranks(files)
+    ranks, rank_of, ranks_from, recorded = _number_ranks(files)
     origin, clock = _bring_clocks_together(files, session_clock)
     names, name_of = _merge_names(files)
     verdicts = [classifier.host(n) if host else classifier.kernel(n, short) for n, short in names]
@@ -68,6 +68,7 @@ def assemble(files: Sequence[RawTrace], classifier: Classifier, *, session_clock
         sources=tuple(file.source for file in files),
         lanes=files[0].lanes,
         ranks_from=ranks_from,
+        ranks_recorded=recorded,
         clock=clock,
         origin_ns=origin,
         world_size=max((f.world_size for f in files if f.world_size is not None), default=None),
@@ -122,10 +123,11 @@ RankOf = dict[tuple[int, int], int]
 """Rank by (file, unit)."""
 
 
-def _number_ranks(files: Sequence[RawTrace]) -> tuple[pd.DataFrame, RankOf, str]:
-    """Recorded ranks where every unit has one; else the order of (file, process, device)."""
+def _number_ranks(files: Sequence[RawTrace]) -> tuple[pd.DataFrame, RankOf, str, bool]:
+    """Recorded ranks where every unit has one; else the order of (file, process, device). And which of the two."""
     listed = [(f, u, unit) for f, file in enumerate(files) for u, unit in enumerate(file.units)]
-    if all(unit.rank is not None for _, _, unit in listed):
+    recorded = all(unit.rank is not None for _, _, unit in listed)
+    if recorded:
         rank_of = {(f, u): int(unit.rank or 0) for f, u, unit in listed}
         how = "; ".join(dict.fromkeys(file.ranks_from or "" for file in files))
         _refuse_one_rank_twice(files, listed)
@@ -133,6 +135,7 @@ def _number_ranks(files: Sequence[RawTrace]) -> tuple[pd.DataFrame, RankOf, str]
         listed.sort(
             key=lambda item: (
                 item[0],
+                item[2].order,
                 item[2].pid or 0,
                 item[2].process,
                 -1 if item[2].device is None else item[2].device,
@@ -144,7 +147,9 @@ def _number_ranks(files: Sequence[RawTrace]) -> tuple[pd.DataFrame, RankOf, str]
             "files in natural order, then process, then device" if len(files) > 1 else "process, then device"
         )
         how = f"not recorded: numbered by {order}"
-        if known:
+        if len(files) == 1 and files[0].numbered is not None:
+            how = files[0].numbered
+        elif known:
             how = f"recorded for {known} of {len(listed)} only, so all are numbered by {order}"
     rows = sorted(
         (
@@ -157,10 +162,10 @@ def _number_ranks(files: Sequence[RawTrace]) -> tuple[pd.DataFrame, RankOf, str]
         )
         for f, u, unit in listed
     )
-    ranks = pd.DataFrame(rows, columns=list(RANK_COLUMNS)).astype({"gpu": object, "source": object})
+    # As objects, since a path that is not UTF-8 is no text to pandas.
+    ranks = pd.DataFrame(rows, columns=list(RANK_COLUMNS), dtype=object)
     ranks["clock"] = pd.factorize(ranks["clock"])[0]
-    ranks["gpu"] = ranks["gpu"].where(ranks["gpu"].notna(), None)
-    return ranks, rank_of, how
+    return ranks.astype(dict.fromkeys(("rank", "device", "pid"), "int64")), rank_of, how, recorded
 
 
 def _refuse_one_rank_twice(files: Sequence[RawTrace], listed: list[tuple[int, int, Unit]]) -> None:

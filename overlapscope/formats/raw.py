@@ -55,6 +55,7 @@ class Unit:
     gpu: str | None = None
     rank: int | None = None  # only where the file records it
     clock: int = 0  # units of a file with one number were recorded by one clock
+    order: int = 0  # in a file that was converted: the rank it was given there
 
 
 # CUPTI's copyKind: H host, D device, A array, P peer.
@@ -185,6 +186,9 @@ class RawTrace:
     )  # by process: when the profiler itself stalled it
     world_size: int | None = None
     ranks_from: str | None = None  # how `Unit.rank` was recorded
+    numbered: str | None = (
+        None  # in a file that was converted: how `Unit.order` was found, where no rank was recorded
+    )
     clock: str | None = None  # how the clocks of what was converted into this file were brought together
     command: str | None = None
     link: str | None = None

@@ -121,7 +121,12 @@ def only(trace: Trace, ranks: Sequence[int] | None) -> Trace:
     def some(table: pd.DataFrame) -> pd.DataFrame:
         return table[table["rank"].isin(ranks)].reset_index(drop=True)
 
-    return replace(trace, ops=some(trace.ops), ranges=some(trace.ranges), ranks=some(trace.ranks))
+    ops = some(trace.ops)
+    if not len(ops):
+        raise OptionError(
+            f"no op of {_listed(ranks)} could be used", "name another, or leave it out", "--rank"
+        )
+    return replace(trace, ops=ops, ranges=some(trace.ranges), ranks=some(trace.ranks))
 
 
 def _listed(ranks: Sequence[int]) -> str:

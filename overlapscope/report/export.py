@@ -71,6 +71,7 @@ def _provenance(document: Document) -> dict[str, Any]:
             "mode": window.mode,
             "steps": list(window.steps),
             "left_out": list(window.left_out),
+            "without_ops": list(window.without_ops),
             "n_ops_outside": document.n_ops_outside,
             "bounds_ns": {
                 str(rank): [[int(a), int(b)] for a, b in zip(w.start, w.end, strict=True)]

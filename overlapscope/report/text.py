@@ -27,6 +27,9 @@ MOST_UNKNOWN = 8
 MOST_WAITED_FOR = 8
 """Rows shown; the rest is counted, and the JSON has it."""
 
+MOST_STEPS = 3
+"""Named in the line of the window."""
+
 MOST_OF_A_NAME = 160  # characters, three lines of the column; what is cut shows as an ellipsis
 
 LABEL = 11  # columns of the labels on the left
@@ -141,6 +144,11 @@ def _window(document: Document) -> str:
     text += f", {bounds}"
     if window.left_out:
         text += f"; {len(window.left_out)} warm-up step{'s' * (len(window.left_out) > 1)} left out"
+    if window.without_ops:
+        n, some = len(window.without_ops), ", ".join(window.without_ops[:MOST_STEPS])
+        more = ", ..." if n > MOST_STEPS else ""
+        where = " on some rank" if len(window.n_steps) > 1 else ""
+        text += f"; {n} step{'s' * (n > 1)} without ops{where} ({some}{more}) not counted"
     return f"{text}{outside}"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,15 +14,17 @@ from ..raw import FROM_NAME, Names, RawRanges, RawTrace
 from .export import HOW_TO_TRACE_GRAPHS, Export, no_ops
 from .marked import marked_ops
 from .nccl import add_nccl
-from .ops import UNNAMED, Found, Units, gpu_ops, host_ops, join_launches
-from .ranges import Nvtx, read_ranges, read_ranks
+from .ops import UNNAMED, Found, Kept, Units, gpu_ops, host_ops, join_launches
+from .ranges import Nvtx, count_unplaced, read_ranges, read_ranks
 from .schema import (
     EXTRA_TABLE,
     GRAPH_TABLE,
+    HOST_DEVICE,
     KERNEL_TABLE,
     LINK_ROLE,
     OVERHEAD_TABLES,
     PROVENANCE_KEY,
+    RANK_TABLE,
     process_of,
 )
 
@@ -58,10 +59,12 @@ def read(path: Path) -> RawTrace:
         communicators = add_nccl(export, found, units, nvtx)
         _add_recorded(export, found, units, communicators)
         ranks = read_ranks(export, nvtx)
+        kept = _kept_ranks(export)
+        units.codes(np.array(list(kept), np.int64))  # of a rank of which no op is left, too
         trace = RawTrace(
             source=_source(export),
             lanes=lanes,
-            units=units.listed(_gpu_names(export), ranks.of_process),
+            units=units.listed(_gpu_names(export), ranks.of_process, kept),
             names=names,
             ops=found.ops,
             communicators=communicators,
@@ -74,6 +77,7 @@ def read(path: Path) -> RawTrace:
             from_ranges=from_ranges,
             warnings=_graph_warning(export) + _kernel_warnings(export, found, names, lanes),
         )
+        trace.dropped += _dropped(export, units)
         _add_provenance(export, trace)
         return trace
 
@@ -82,6 +86,15 @@ def _link(ranges: RawRanges) -> str | None:
     """The paced link that the program's marker tells of."""
     told = (name for name, role in zip(ranges.name, ranges.role, strict=True) if role == LINK_ROLE)
     return next((name.removeprefix("link ") for name in told), None)
+
+
+def _dropped(export: Export, units: Units) -> list[Dropped]:
+    """What the file does not place."""
+    found = (
+        (units.unplaced, "ops", "no device that can be one stands with them"),
+        (count_unplaced(export), "NVTX ranges", "their start or their thread is not recorded"),
+    )
+    return [Dropped(*each) for each in found if each[0]]
 
 
 def _graph_warning(export: Export) -> list[str]:
@@ -178,6 +191,22 @@ def _add_recorded(export: Export, found: Found, units: Units, communicators: lis
     communicators[:] = numbers
 
 
+def _kept_ranks(export: Export) -> dict[int, Kept]:
+    """What `write` keeps of each rank, by the key of its unit."""
+    if not export.has(RANK_TABLE, "rank", "globalPid", "deviceId", "pid", "gpu", "clock"):
+        return {}
+    device, pid = export.integer(RANK_TABLE, "deviceId", HOST_DEVICE), export.integer(RANK_TABLE, "pid")
+    rows = export.rows(
+        f"SELECT rank, globalPid, {device}, {pid}, CAST(gpu AS TEXT),"
+        f" {export.integer(RANK_TABLE, 'clock', 0)} FROM {RANK_TABLE}"
+        " WHERE typeof(rank) = 'integer' AND typeof(globalPid) = 'integer'"
+    )
+    return {
+        process | (device & HOST_DEVICE): Kept(rank, None if pid == NA else pid, gpu, clock)
+        for rank, process, device, pid, gpu, clock in rows
+    }
+
+
 def _add_provenance(export: Export, trace: RawTrace) -> None:
     """A file that `write` made says itself where its content came from."""
     told = _metadata(export).get(PROVENANCE_KEY)
@@ -192,11 +221,10 @@ def _add_provenance(export: Export, trace: RawTrace) -> None:
     if missing:
         raise export.failed(ValueError(f"malformed: {PROVENANCE_KEY} lacks {', '.join(sorted(missing))}"))
     trace.source = Source(trace.source.path, "nsys", said["tool"], trace.source.schema)
-    clocks = {int(rank): clock for rank, clock in said.get("clocks", {}).items()}
-    trace.units = [
-        replace(unit, clock=clocks.get(-1 if unit.rank is None else unit.rank, 0)) for unit in trace.units
-    ]
-    trace.ranks_from = said["ranks_from"]
+    if said.get("ranks_recorded", True):
+        trace.ranks_from = said["ranks_from"]
+    else:
+        trace.numbered = said["ranks_from"]
     trace.clock = said["clock"]
     trace.world_size = said["world_size"]
     trace.command = said["command"]

@@ -21,6 +21,10 @@ EXTRA_TABLE = "OVERLAPSCOPE_OPS"
 correlation id of a kernel or the rangeId of a host op. It keeps what PyTorch records with a collective and nsys
 has no column for."""
 
+RANK_TABLE = "OVERLAPSCOPE_RANKS"
+"""Our own, too: (rank, globalPid, deviceId, pid, gpu), what `Trace.ranks` says of each. A globalPid has room for pids
+of 24 bits, and none to say that the pid is not known."""
+
 PROVENANCE_KEY = "OVERLAPSCOPE_PROVENANCE"
 """In META_DATA_EXPORT of a file we wrote: JSON of where its content came from."""
 
@@ -40,6 +44,11 @@ HOST_DEVICE = 0xFFFFFF
 """In the low bits of a unit's key: no device, the process's own threads."""
 
 Ids = TypeVar("Ids", int, npt.NDArray[np.int64])
+
+
+PIDS = 1 << 24
+HOSTS = 1 << 7
+"""Pids a globalPid has room for, and hosts, since SQLite's integers have a sign."""
 
 
 def process_of(global_id: Ids) -> Ids:
