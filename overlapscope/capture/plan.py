@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ from .nsys import Nsys
 if TYPE_CHECKING:
     from workloads import Workload
 
-__all__ = ["DEVICES", "RECORDERS", "Plan", "Request", "make", "workload"]
+__all__ = ["DEVICES", "RECORDERS", "Plan", "Request", "lower", "make", "workload"]
 
 DEVICES = ("auto", "cpu", "cuda")
 RECORDERS = ("auto", "torch", "nsys")
@@ -129,13 +129,15 @@ def make(request: Request, machine: Machine, nsys: Nsys | None) -> Plan:
         config = entry.configure(device, **request.options)
         config.check(request.tp, device)
         link = _link(request.link, device)
+        if link is not None:
+            config.check_link()
     except own.workloads().ConfigError as error:
         raise OptionError(error.what, error.remedy, f"--{error.option.replace('_', '-')}") from None
     recorder, why = _recorder(request.recorder, device, nsys)
     steps = config.STEPS if request.steps is None else request.steps
     warmup = config.WARMUP if request.warmup is None else request.warmup
     operators = config.operators(request.tp) * (steps + warmup) if recorder == "torch" else 0
-    _check_memory(request.tp, config.memory(request.tp, device), operators, device, machine)
+    _check_memory(request.tp, config.memory(request.tp, device), operators, device, machine, entry.options)
     return Plan(
         workload=request.workload,
         tp=request.tp,
@@ -193,21 +195,29 @@ def _threads(tp: int, machine: Machine, asked: str) -> int:
     return int(asked) if asked.isdecimal() and int(asked) > 0 else max(1, machine.cores // tp)
 
 
-def _check_memory(tp: int, tensors: int, operators: int, device: str, machine: Machine) -> None:
+def lower(options: Collection[str], *others: str) -> str:
+    """What to lower for less memory: `others`, and of the sizes those that a workload has."""
+    sizes = [name for name in ("hidden", "ffn", "seq", "batch", "layers") if name in options]
+    return ", ".join(f"--{name}" for name in [*others, *sizes])
+
+
+def _check_memory(
+    tp: int, tensors: int, operators: int, device: str, machine: Machine, options: Collection[str]
+) -> None:
     """Refuse what does not fit. On CUDA a rank looks again, at what is free, before it allocates."""
     host = tp * (CPU_PROCESS + operators * PROFILED_OPERATOR)
     if device == "cuda":
         need, have = tensors + GPU_PROCESS, min(gpu.memory for gpu in machine.gpus[:tp])
         if need > have:
             what = f"a rank needs about {need / 1e9:.1f} GB, and its GPU has {have / 1e9:.1f} GB"
-            raise OptionError(what, "lower --hidden, --ffn, --seq, --batch or --layers", "GPU memory")
+            raise OptionError(what, f"lower one of {lower(options)}", "GPU memory")
     else:
         host += tp * CPU_MALLOC * tensors
     if host > machine.available:
         what = (
             f"{tp} ranks need about {host / 1e9:.1f} GB, and {machine.available / 1e9:.1f} GB are available"
         )
-        raise OptionError(what, "lower --tp, --hidden, --ffn, --seq, --batch, --layers or --steps", "memory")
+        raise OptionError(what, f"lower one of {lower(options, 'tp', 'steps')}", "memory")
 
 
 def _recorder(asked: str, device: str, nsys: Nsys | None) -> tuple[str, str]:

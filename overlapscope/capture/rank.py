@@ -16,7 +16,7 @@ from .. import markers
 from . import own
 from .events import EventWriter
 from .failure import is_connection_error
-from .plan import Plan, workload
+from .plan import Plan, lower, workload
 from .recorder import Nothing, Recorder, TorchRecorder
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ def _device(plan: Plan, rank: int) -> Any:
     if need > free:
         raise _RefusedError(
             f"needs about {need / 1e9:.1f} GB, and {free / 1e9:.1f} GB of its GPU are free",
-            "end what uses the GPU, or lower --hidden, --ffn, --seq, --batch or --layers",
+            f"end what uses the GPU, or lower one of {lower(plan.options)}",
         )
     return torch.device("cuda", rank)
 

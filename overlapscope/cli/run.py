@@ -24,12 +24,38 @@ Word = Optional[str]  # noqa: UP045
 
 
 def request(
-    workload: Annotated[str, typer.Option(metavar="NAME", help="What to run: block.")] = "block",
+    workload: Annotated[
+        str, typer.Option(metavar="NAME", help="block, mlp, column-linear or row-linear.")
+    ] = "block",
     tp: Annotated[int, typer.Option(metavar="N", help="Ranks to split every layer over.")] = 2,
+    preset: Annotated[
+        Word,
+        typer.Option(
+            metavar="NAME",
+            help="Shape of a model: llama3-8b, llama3-70b, llama3-405b, gpt3-175b or tiny (default on a CPU). "
+            "Every size that is given overrides it.",
+        ),
+    ] = None,
+    impl: Annotated[
+        Word,
+        typer.Option(
+            metavar="NAME", help="megatron (ours, default) or dtensor (PyTorch's parallelize_module)."
+        ),
+    ] = None,
+    arch: Annotated[
+        Word,
+        typer.Option(
+            metavar="NAME",
+            help="gpt (LayerNorm, GELU, biases; default) or llama (RMSNorm, SwiGLU, rotary embedding, no biases).",
+        ),
+    ] = None,
     hidden: Annotated[
         Count, typer.Option(metavar="N", help="Width of the layer. Default: 512 (GPU: 4096).")
     ] = None,
     heads: Annotated[Count, typer.Option(metavar="N", help="Attention heads. Default: 8 (GPU: 32).")] = None,
+    kv_heads: Annotated[
+        Count, typer.Option(metavar="N", help="Heads of keys and values. Default: as many as heads.")
+    ] = None,
     ffn: Annotated[Count, typer.Option(metavar="N", help="Width of the MLP. Default: 4 × hidden.")] = None,
     seq: Annotated[
         Count, typer.Option(metavar="N", help="Tokens in a sequence. Default: 256 (GPU: 2048).")
@@ -98,8 +124,12 @@ def request(
         workload=workload,
         tp=tp,
         options={
+            "preset": preset,
+            "impl": impl,
+            "arch": arch,
             "hidden": hidden,
             "heads": heads,
+            "kv_heads": kv_heads,
             "ffn": ffn,
             "seq": seq,
             "batch": batch,
@@ -149,7 +179,7 @@ def _saved(manifest: dict[str, Any]) -> str:
         return ""
     lines = [
         "",
-        "Kept for the backward pass, one block on one rank (bytes)",
+        "Kept for the backward pass, one layer on one rank (bytes)",
         "",
         " layout         measured         formula",
     ]
