@@ -24,6 +24,9 @@ else:
 
 __all__ = ["Classifier", "Collective", "Kind", "Rule", "Verdict"]
 
+HANDOVER = "host-handover"
+"""Id of a rule."""
+
 Scope = Literal["kernel", "host", "annotation"]
 Search = Callable[[str], object]
 
@@ -81,6 +84,11 @@ class Verdict:
     library: str | None = None
     fused_comm: bool = False
     rule: str | None = None
+
+    @property
+    def hands_over(self) -> bool:
+        """Whether an operator around this one only waits, or computes by others that are recorded inside it."""
+        return self.rule == HANDOVER
 
 
 @dataclass(frozen=True, slots=True)

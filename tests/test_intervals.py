@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from overlapscope.intervals import (
     EMPTY,
     Spans,
+    around,
     claim,
     covered,
     innermost,
@@ -169,3 +170,9 @@ def test_innermost_takes_no_step_for_each_sibling() -> None:
     start = np.concatenate([[-1], 10 * np.arange(n)])
     end = np.concatenate([[10 * n + 1], 10 * np.arange(n) + 9])
     assert innermost(start, end, np.array([10 * n, 10 * n + 1, 15, 19])).tolist() == [0, -1, 2, 0]
+
+
+def test_around_is_half_open() -> None:
+    start, end = np.array([5, 0, 7, 7]), np.array([7, 5, 9, 7])
+    assert around(start, end, np.array([7, 5])).tolist() == [True, False, True, False]
+    assert around(start, end, np.array([], np.int64)).tolist() == [False] * 4
