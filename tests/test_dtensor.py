@@ -17,16 +17,17 @@ import pytest
 import torch
 import torch.distributed as dist
 
+import test_models as models
 import workloads.dtensor  # once for all ranks
 from overlapscope import formats
-from test_models import MODELS, SHAPE, program
+from test_models import SHAPE
 from test_parallel import CONFIG, TOLERANCE, main, results
 from test_run import run
-from workloads import BlockConfig, ConfigError
+from workloads import WORKLOADS, BlockConfig, ConfigError
 from workloads.parallel import Ranks
 
 SIZES = (1, 2, 4)
-MODELS["gpt"] = ("block", CONFIG)
+MODELS = {**models.MODELS, "gpt": ("block", CONFIG)}
 CASES = [(m, sp) for m in ("gpt", "shared", "llama", "mlp", "swiglu") for sp in (False, True)]
 PARTS = {"wq": ("qkv", 0), "wk": ("qkv", 1), "wv": ("qkv", 2), "wo": ("o", 0)}
 PARTS |= {"w1": ("mlp.up", 0), "w3": ("mlp.up", 1), "w2": ("mlp.down", 0)}
@@ -35,6 +36,11 @@ PARTS |= {"attention_norm": ("attn_norm", 0), "ffn_norm": ("mlp_norm", 0)}
 
 
 # -- the ranks -----------------------------------------------------------------------------------------------
+
+
+def program(model: str, ranks: Ranks, **way: Any) -> Any:
+    name, config = MODELS[model]
+    return WORKLOADS[name].build(replace(config, **way), ranks, torch.device("cpu"))
 
 
 def case(model: str, sequence_parallel: bool, ranks: Ranks) -> dict[str, Any]:
@@ -64,7 +70,8 @@ def _whole(x: Any) -> torch.Tensor:
 
 def run_rank(rank: int, folder: Path) -> None:
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", store=dist.FileStore(str(folder / "store"), 8), rank=rank, world_size=8)
+    store = dist.FileStore(str(folder / "store"), max(SIZES))
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=max(SIZES))
     got = {}
     for size in SIZES:
         group = dist.new_group(list(range(size)))
@@ -81,7 +88,7 @@ def run_rank(rank: int, folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[Any, Any]]:
-    return results(__file__, tmp_path_factory.mktemp("ranks"))
+    return results(__file__, tmp_path_factory.mktemp("ranks"), max(SIZES))
 
 
 @pytest.fixture(scope="module")
@@ -180,6 +187,13 @@ def test_a_run_is_recorded_as_what_it_is(tmp_path: Path) -> None:
         assert {("mlp.gate.grad", "sharded"), ("mlp.swiglu", "sharded"), ("attn.norm", "sharded")} <= roles
 
 
+def test_a_layer_that_is_made_whole_first_is_in_the_estimate() -> None:
+    config = BlockConfig(hidden=1024, heads=8, ffn=4096, seq=8, batch=1, impl="dtensor")
+    whole = 4 * config.weights(1)
+    assert config.memory(8, "cpu") >= 2 * whole / 8 + whole
+    assert config.memory(8, "cpu") - replace(config, impl="megatron").memory(8, "cpu") == whole
+
+
 # -- what cannot be ------------------------------------------------------------------------------------------
 
 
@@ -216,4 +230,4 @@ def test_a_link_cannot_be_pretended(tmp_path: Path) -> None:
 
 if __name__ == "__main__":
     assert workloads.dtensor
-    sys.exit(main(Path(sys.argv[1]), run_rank))
+    sys.exit(main(Path(sys.argv[1]), run_rank, max(SIZES)))

@@ -23,12 +23,12 @@ from workloads.layer_config import ColumnConfig, LayerConfig, RowConfig
 from workloads.parallel import Ranks
 
 SHAPE: dict[str, Any] = {"ffn": 48, "seq": 40, "batch": 3, "dtype": "float64", "seed": 7}
-LLAMA = BlockConfig(hidden=64, heads=16, kv_heads=8, layers=2, arch="llama", **SHAPE)
+LLAMA = BlockConfig(hidden=64, heads=16, kv_heads=8, arch="llama", **SHAPE)
 MODELS: dict[str, tuple[str, LayerConfig]] = {
     "llama": ("block", LLAMA),
-    "shared": ("block", replace(LLAMA, arch="gpt", layers=1)),
+    "shared": ("block", replace(LLAMA, arch="gpt")),
     "mlp": ("mlp", MlpConfig(hidden=32, layers=2, **SHAPE)),
-    "swiglu": ("mlp", MlpConfig(hidden=32, layers=2, arch="llama", **SHAPE)),
+    "swiglu": ("mlp", MlpConfig(hidden=32, arch="llama", **SHAPE)),
     "column": ("column-linear", ColumnConfig(hidden=32, **SHAPE)),
     "row": ("row-linear", RowConfig(hidden=32, **SHAPE)),
 }
@@ -147,10 +147,10 @@ def plain_linear(x: torch.Tensor, w: Weights) -> torch.Tensor:
 
 
 PLAIN = {
-    "llama": (plain_llama, 12),
+    "llama": (plain_llama, 6),
     "shared": (plain_shared, 12),
     "mlp": (plain_mlp, 8),
-    "swiglu": (plain_swiglu, 4),
+    "swiglu": (plain_swiglu, 2),
     "column": (plain_linear, 2),
     "row": (plain_linear, 2),
 }

@@ -104,14 +104,14 @@ def run_rank(rank: int, folder: Path) -> None:
     dist.destroy_process_group()
 
 
-def main(folder: Path, run_rank: Callable[[int, Path], None]) -> int:
+def main(folder: Path, run_rank: Callable[[int, Path], None], ranks: int = max(SIZES)) -> int:
     importlib.import_module("torch.distributed.tensor.debug")
     symmetric = importlib.import_module("torch.distributed._symmetric_memory")
     for name in ("fused_all_gather_matmul", "fused_matmul_reduce_scatter"):
         torch.library.impl(f"symm_mem::{name}", "CPU", getattr(symmetric, f"_{name}_fallback"))
 
     children = set()
-    for rank in range(max(SIZES)):
+    for rank in range(ranks):
         pid = os.fork()
         if pid == 0:
             try:
@@ -168,7 +168,7 @@ def full(name: str, shards: list[torch.Tensor]) -> torch.Tensor:
     return shards[0]
 
 
-def results(program: str, folder: Path) -> list[dict[Any, Any]]:
+def results(program: str, folder: Path, ranks: int = max(SIZES)) -> list[dict[Any, Any]]:
     """What each rank of a test file, run as a program, has saved."""
     env = os.environ | {"PYTHONPATH": str(ROOT), "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
@@ -176,11 +176,11 @@ def results(program: str, folder: Path) -> list[dict[Any, Any]]:
         env=env,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    return [torch.load(folder / f"{rank}.pt") for rank in range(max(SIZES))]
+    return [torch.load(folder / f"{rank}.pt") for rank in range(ranks)]
 
 
 @pytest.fixture(scope="module")

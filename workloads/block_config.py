@@ -92,7 +92,17 @@ class MlpConfig(LayerConfig):
 
     def operators(self, tp: int) -> int:
         """About how many operators a profiler sees in one iteration on one of `tp` ranks."""
-        return self.layers * ((60 if self.forward_only else 200) + self.operators_beside(tp, 1))
+        return self._operators(60 if self.forward_only else 200, tp, 1)
+
+    def _operators(self, serial: int, tp: int, pairs: int) -> int:
+        """Of all layers, from those of one in the serial schedule. On DTensor twice as many were counted."""
+        twice = 2 if self.impl == "dtensor" else 1
+        return self.layers * twice * (serial + self.operators_beside(tp, pairs))
+
+    def drawn(self) -> int:
+        """Bytes of what is cut at once; on DTensor that is a layer, made whole first."""
+        whole = DTYPES[self.dtype] * self.weights(1) if self.impl == "dtensor" else 0
+        return whole + super().drawn()
 
     def check_link(self) -> None:
         """Raise :class:`ConfigError` if a link cannot be pretended for its exchanges."""
@@ -191,7 +201,7 @@ class BlockConfig(MlpConfig):
         Counted: 200 forward, 550 in all; 100 more with a rotary embedding.
         """
         serial = (200 if self.forward_only else 550) + 100 * self.rotary
-        return self.layers * (serial + self.operators_beside(tp, 2))
+        return self._operators(serial, tp, 2)
 
     def check_split(self, tp: int) -> None:
         """Raise :class:`ConfigError` unless the ranks get equal parts of the heads and of the MLP."""

@@ -118,18 +118,22 @@ class LayerConfig(Config):
     def memory(self, tp: int, device: str) -> int:
         """Bytes one of `tp` ranks allocates at its peak, without the process itself.
 
-        Weights and their gradients, what autograd saves, the gradients in flight in one layer, and, while
-        weights and input are cut, the largest full array in float32 and in its own type.
+        Weights and their gradients, what autograd saves, the gradients in flight in one layer, and before these
+        what there is while weights and input are cut (:meth:`drawn`).
         """
         size = DTYPES[self.dtype]
         weights = self.depth * size * self.weights(tp)
-        drawn = (4 + size * (size != 4)) * max(self.largest(), self.tokens * max(self.ends()))
         saved = replace(self, sequence_parallel=False).saved(tp)
         scores = self.scores(tp, device)
         # One layer's own: residual stream and gradient, twice each; the widest output and its gradient.
         flight = size * self.tokens * (4 * self.hidden + 2 * self.widest() // tp) + scores
         kept = 1 if self.forward_only else self.depth
-        return weights * (1 if self.forward_only else 2) + kept * (saved + scores) + max(flight, drawn)
+        return weights * (1 if self.forward_only else 2) + kept * (saved + scores) + max(flight, self.drawn())
+
+    def drawn(self) -> int:
+        """Bytes of what is cut at once: the largest full array, in float32 and in its own type."""
+        size = DTYPES[self.dtype]
+        return (4 + size * (size != 4)) * max(self.largest(), self.tokens * max(self.ends()))
 
     def ends(self) -> tuple[int, int]:
         """Width of the input and of the output, over all ranks."""
