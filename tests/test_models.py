@@ -6,6 +6,7 @@ Run as a program, this file is those ranks, as test_parallel.py is for the GPT b
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F  # noqa: N812
 
+from overlapscope import formats, markers
+from overlapscope.capture.recorder import TorchRecorder
 from test_parallel import GATHER, LINK, REDUCE, SCATTER, SIZES, TOLERANCE, WAYS, main, results
 from workloads import WORKLOADS, BlockConfig, ConfigError
 from workloads.activations import saved_bytes
@@ -39,6 +42,34 @@ CASES = [("llama", way) for way in WAYS] + [
     for way in FEW
     if model != "llama" and (model, way) != ("column", "pipelined")  # which is refused
 ]
+
+
+COUNTS: dict[str, dict[str, list[dict[str, int]]]] = {
+    "llama": {
+        "serial": [{REDUCE: 2}, {REDUCE: 2}],
+        "sequence": [{GATHER: 2, SCATTER: 2}, {GATHER: 4, SCATTER: 2}],
+    },
+    "mlp": {
+        "serial": [{REDUCE: 1}, {REDUCE: 1}],
+        "pipelined": [{REDUCE: 3}, {REDUCE: 1}],
+        "sequence": [{GATHER: 1, SCATTER: 1}, {GATHER: 2, SCATTER: 1}],
+        "sequence, pipelined": [{GATHER: 3, SCATTER: 3}, {GATHER: 2, SCATTER: 1}],
+    },
+    "column": {
+        "serial": [{}, {REDUCE: 1}],
+        "sequence": [{GATHER: 1}, {GATHER: 1, SCATTER: 1}],
+        "sequence, pipelined": [{GATHER: 3}, {GATHER: 1, SCATTER: 1}],
+    },
+    "row": {
+        "serial": [{REDUCE: 1}, {}],
+        "pipelined": [{REDUCE: 3}, {}],
+        "sequence": [{SCATTER: 1}, {GATHER: 1}],
+        "sequence, pipelined": [{SCATTER: 3}, {GATHER: 1}],
+    },
+}
+"""Of a layer, forward and backward."""
+WHOLE = {"mlp", "row", "llama"}
+"""Have something that is whole on every rank: a norm, or a row layer's bias."""
 
 
 # -- the ranks -----------------------------------------------------------------------------------------------
@@ -70,6 +101,18 @@ def case(model: str, way: str, ranks: Ranks) -> dict[str, Any]:
     }
 
 
+def record(ranks: Ranks, file: Path) -> None:
+    """A step of each workload, in a range with its name and that of the way."""
+    recorder = TorchRecorder(file, "cpu")
+    recorder.start()
+    for model, ways in COUNTS.items():
+        for way in ways:
+            here = program(model, ranks, **WAYS[way])
+            with markers.range(f"{model}: {way}"):
+                here.step()
+    recorder.finish()
+
+
 def run_rank(rank: int, folder: Path) -> None:
     torch.set_num_threads(1)
     store = dist.FileStore(str(folder / "store"), max(SIZES))
@@ -78,6 +121,8 @@ def run_rank(rank: int, folder: Path) -> None:
     for size in SIZES:
         group = dist.new_group(list(range(size)))
         if rank < size:
+            if size == 2:
+                record(Ranks(rank, size, group), folder / f"rank{rank}.json")
             for model, way in CASES:
                 got[size, model, way] = case(
                     model, way, Ranks(rank, size, group, LINK if "paced" in way else None)
@@ -175,8 +220,13 @@ def full(model: str, name: str, shards: list[torch.Tensor]) -> torch.Tensor:
 
 
 @pytest.fixture(scope="module")
-def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[Any, Any]]:
-    return results(__file__, tmp_path_factory.mktemp("ranks"))
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("ranks")
+
+
+@pytest.fixture(scope="module")
+def ranks(folder: Path) -> list[dict[Any, Any]]:
+    return results(__file__, folder)
 
 
 @pytest.fixture(scope="module")
@@ -223,34 +273,6 @@ def test_outputs_and_gradients_are_plain_pytorch_s(
         )
 
 
-COUNTS: dict[str, dict[str, list[dict[str, int]]]] = {
-    "llama": {
-        "serial": [{REDUCE: 2}, {REDUCE: 2}],
-        "sequence": [{GATHER: 2, SCATTER: 2}, {GATHER: 4, SCATTER: 2}],
-    },
-    "mlp": {
-        "serial": [{REDUCE: 1}, {REDUCE: 1}],
-        "pipelined": [{REDUCE: 3}, {REDUCE: 1}],
-        "sequence": [{GATHER: 1, SCATTER: 1}, {GATHER: 2, SCATTER: 1}],
-        "sequence, pipelined": [{GATHER: 3, SCATTER: 3}, {GATHER: 2, SCATTER: 1}],
-    },
-    "column": {
-        "serial": [{}, {REDUCE: 1}],
-        "sequence": [{GATHER: 1}, {GATHER: 1, SCATTER: 1}],
-        "sequence, pipelined": [{GATHER: 3}, {GATHER: 1, SCATTER: 1}],
-    },
-    "row": {
-        "serial": [{REDUCE: 1}, {}],
-        "pipelined": [{REDUCE: 3}, {}],
-        "sequence": [{SCATTER: 1}, {GATHER: 1}],
-        "sequence, pipelined": [{SCATTER: 3}, {GATHER: 1}],
-    },
-}
-"""Of a layer, forward and backward."""
-WHOLE = {"mlp", "row", "llama"}
-"""Have something that is whole on every rank: a norm, or a row layer's bias."""
-
-
 @pytest.mark.real
 @pytest.mark.parametrize(("model", "way"), [(model, way) for model, ways in COUNTS.items() for way in ways])
 @pytest.mark.parametrize("size", SIZES)
@@ -260,6 +282,28 @@ def test_collectives_of_a_layer(ranks: list[dict[Any, Any]], size: int, model: s
     after = {REDUCE: 1} if model in WHOLE and "sequence" in way else {}
     for rank in range(size):
         assert ranks[rank][size, model, way]["counts"] == ([{}] * 3 if size == 1 else [*wanted, after])
+
+
+RECORDED = {REDUCE: "all_reduce", GATHER: "all_gather", SCATTER: "all_reduce"}
+"""As what gloo's collectives stand in a trace: its reduce-scatter is an all-reduce."""
+
+
+@pytest.mark.real
+def test_a_trace_has_the_collectives_of_a_layer(folder: Path, ranks: list[dict[Any, Any]]) -> None:
+    trace = formats.load([folder / "rank0.json", folder / "rank1.json"])
+    for rank in (0, 1):
+        ops, ranges = trace.of_rank(rank), trace.ranges[trace.ranges["rank"] == rank]
+        comm = ops[ops["kind"] == "comm"]
+        for model, way in [(model, way) for model, ways in COUNTS.items() for way in ways]:
+            (step,) = ranges[ranges["name"] == f"{model}: {way}"].itertuples()
+            inside = ranges[(ranges["start"] >= step.start) & (ranges["end"] <= step.end)]
+            for phase, wanted in zip(("forward", "backward"), COUNTS[model][way], strict=True):
+                (window,) = inside[inside["name"] == phase].itertuples()
+                here = comm[(comm["start"] >= window.start) & (comm["end"] <= window.end)]
+                total: Counter[str] = Counter()
+                for op, n in wanted.items():
+                    total[RECORDED[op]] += n * MODELS[model][1].depth
+                assert Counter(here["collective"].astype(str)) == total, (model, way, phase)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])

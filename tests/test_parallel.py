@@ -105,7 +105,8 @@ def run_rank(rank: int, folder: Path) -> None:
 
 
 def main(folder: Path, run_rank: Callable[[int, Path], None], ranks: int = max(SIZES)) -> int:
-    importlib.import_module("torch.distributed.tensor.debug")
+    for name in ("torch.distributed.tensor.debug", "torch._inductor.config"):  # once for all ranks
+        importlib.import_module(name)
     symmetric = importlib.import_module("torch.distributed._symmetric_memory")
     for name in ("fused_all_gather_matmul", "fused_matmul_reduce_scatter"):
         torch.library.impl(f"symm_mem::{name}", "CPU", getattr(symmetric, f"_{name}_fallback"))
