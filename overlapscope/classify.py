@@ -28,6 +28,9 @@ LONGEST = 4096
 """Characters of a name that rules see; the longest of any trace known to us has 1,956. Some patterns take time with
 the square of the length: 15 s for a name of 100,000."""
 
+HANDOVER = "host-handover"
+"""Id of a rule."""
+
 Scope = Literal["kernel", "host", "annotation"]
 Search = Callable[[str], object]
 
@@ -85,6 +88,11 @@ class Verdict:
     library: str | None = None
     fused_comm: bool = False
     rule: str | None = None
+
+    @property
+    def hands_over(self) -> bool:
+        """Whether an operator around this one only waits, or computes by others that are recorded inside it."""
+        return self.rule == HANDOVER
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ __all__ = [
     "EMPTY",
     "Int64",
     "Spans",
+    "around",
     "claim",
     "covered",
     "held",
@@ -164,6 +165,12 @@ def outermost(start: Int64, end: Int64) -> npt.NDArray[np.bool_]:
     inside &= start[order][1:] < reach[:-1]
     keep[order[1:]] = ~inside
     return keep
+
+
+def around(start: Int64, end: Int64, instant: Int64) -> npt.NDArray[np.bool_]:
+    """Mask of the intervals that hold one of the instants at least. Any order."""
+    instant = np.sort(instant)
+    return np.searchsorted(instant, end) > np.searchsorted(instant, start)
 
 
 def innermost(start: Int64, end: Int64, instant: Int64) -> Int64:

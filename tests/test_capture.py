@@ -29,6 +29,7 @@ from overlapscope.capture.manifest import without_paths
 from overlapscope.capture.plan import make
 from overlapscope.capture.progress import Progress
 from overlapscope.errors import OptionError, RunError
+from workloads import WORKLOADS
 
 ROOT = Path(__file__).resolve().parent.parent
 SMALL = ["--hidden", "32", "--heads", "2", "--seq", "16", "--batch", "1"]
@@ -493,8 +494,7 @@ def plan(tp: int = 1, **changes: Any) -> Plan:
             {"workload": "x"},
             CPU,
             None,
-            "--workload: 'x' is not known; choose from block, all-reduce, all-gather, reduce-scatter, "
-            "all-to-all, send-recv",
+            f"--workload: 'x' is not known; choose from {', '.join(WORKLOADS)}",
         ),
         ({"tp": 0}, CPU, None, "--tp: is 0; give 1 or more"),
         ({"tp": 3}, CPU, None, "--tp: 3 ranks do not divide heads 8; give a divisor of 8"),
@@ -592,8 +592,9 @@ def test_cores_are_shared_and_a_user_s_number_of_threads_stands(monkeypatch: pyt
 def test_the_command_of_a_plan_makes_the_plan_again() -> None:
     made = plan(tp=2)
     assert made.command == (
-        "overlapscope run --workload block --tp 2 --hidden 32 --heads 2 --ffn 64 --seq 16 --batch 1 --layers 1 "
-        "--dtype float32 --schedule serial --seed 0 --steps 1 --warmup 1 --device cpu --recorder torch"
+        "overlapscope run --workload block --tp 2 --dtype float32 --seed 0 --hidden 32 --ffn 64 --seq 16 --batch 1 "
+        "--schedule serial --layers 1 --arch gpt --impl megatron --heads 2 --kv-heads 2 --steps 1 --warmup 1 "
+        "--device cpu --recorder torch"
     )
     assert " --forward-only " in replace(made, options={**made.options, "forward_only": True}).command
     assert (

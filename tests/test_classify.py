@@ -231,7 +231,9 @@ marked-compute      compute              replicated:aten::mm
 host-dispatch       none                 c10d::allreduce_
 host-dispatch       none                 record_param_comms
 host-dispatch       none                 c10d_functional::all_reduce
-host-dispatch       none                 _c10d_functional::wait_tensor
+host-handover       none                 _c10d_functional::wait_tensor
+host-handover       none                 c10d_functional::wait_tensor
+host-handover       none                 PythonSubclass
 host-dispatch       none                 torch.distributed.ddp.reducer::copy_bucket_to_grad
 host-dispatch       none                 nccl:all_reduce
 host-dispatch       none                 symm_mem::fused_all_gather_matmul

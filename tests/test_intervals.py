@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from overlapscope.intervals import (
     EMPTY,
     Spans,
+    around,
     claim,
     covered,
     held,
@@ -195,3 +196,9 @@ def test_what_ranges_hold_is_their_union_shared_out_to_the_innermost(some: Pairs
     assert union(at, until) == union(start, end)
     assert bool(np.all(at[1:] >= until[:-1]))
     assert innermost(start, end, at).tolist() == innermost(start, end, until - 1).tolist() == owner.tolist()
+
+
+def test_around_is_half_open() -> None:
+    start, end = np.array([5, 0, 7, 7]), np.array([7, 5, 9, 7])
+    assert around(start, end, np.array([7, 5])).tolist() == [True, False, True, False]
+    assert around(start, end, np.array([], np.int64)).tolist() == [False] * 4

@@ -26,7 +26,7 @@ from overlapscope.predict.step import Layout, block, predict
 from overlapscope.predict.work import Op, Shape
 from workloads import BlockConfig, Link
 from workloads.link import LINKS
-from workloads.presets import PRESETS
+from workloads.presets import LAYERS, PRESETS
 
 US = 1e-6
 SMALL = Shape(hidden=4, heads=2, kv_heads=2, ffn=8, arch="gpt", seq=4, batch=1, layers=1)
@@ -48,8 +48,9 @@ def one_flop_a_microsecond(**given: float) -> Machine:
 
 
 def preset(name: str, **given: Any) -> Shape:
-    shape = {k: v for k, v in PRESETS[name].items() if k != "layers_of_model"}
-    return Shape(**{**shape, "layers": PRESETS[name]["layers_of_model"], "seq": 4096, "batch": 1, **given})
+    block = BlockConfig.of("cuda", **PRESETS[name])
+    shape = {k: getattr(block, k) for k in ("hidden", "heads", "kv_heads", "ffn", "arch")}
+    return Shape(**{**shape, "layers": LAYERS[name], "seq": 4096, "batch": 1, **given})
 
 
 # -- one step by hand ----------------------------------------------------------------------------------------

@@ -146,7 +146,8 @@ def test_run_json_says_what_ran_and_where(done: Run) -> None:
     )
     assert (data["device"], data["backend"], data["recorder"]) == ("cpu", "gloo", "torch")
     assert data["recorder_why"] == "on a CPU it records operators, and nsys ranges alone"
-    shape = {"hidden": 64, "heads": 4, "ffn": 256, "seq": 32, "batch": 2, "layers": 2}
+    shape = {"hidden": 64, "heads": 4, "kv_heads": 4, "ffn": 256, "seq": 32, "batch": 2, "layers": 2}
+    shape |= {"arch": "gpt", "impl": "megatron"}
     ways = {"sequence_parallel": False, "schedule": "serial", "chunks": None, "overlap_backward": True}
     assert data["options"] == {**shape, **ways, "dtype": "float64", "forward_only": False, "seed": 0}
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", data["start_utc"])
@@ -237,10 +238,19 @@ def test_more_than_memory_holds_is_one_line_with_both_figures(tmp_path: Path) ->
     result = run(tmp_path, "--tp", "8", "--hidden", "1048576")
     assert result.returncode == 2
     assert re.fullmatch(
-        r"overlapscope: memory: 8 ranks need about [\d.]+ GB, and [\d.]+ GB are available; lower .*\n",
+        r"overlapscope: memory: 8 ranks need about [\d.]+ GB, and [\d.]+ GB are available; "
+        r"lower --tp, --hidden, --ffn, --seq, --batch, --layers or --steps\n",
         result.stderr,
     )
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_preset_that_does_not_fit_is_refused_with_the_figure(tmp_path: Path) -> None:
+    result = run(tmp_path, "--tp", "8", "--preset", "llama3-405b", "--seq", "400000000")  # wherever this runs
+    assert result.returncode == 2
+    (need,) = re.findall(r"^overlapscope: memory: 8 ranks need about ([\d.]+) GB", result.stderr)
+    assert float(need) > 1e6
+    assert result.stderr.count("\n") == 1
 
 
 def test_listing_and_checking_import_no_torch() -> None:

@@ -11,7 +11,9 @@ from dataclasses import dataclass, fields
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
-from .config import BlockConfig, Config, ConfigError, WrongError
+from .block_config import BlockConfig, MlpConfig
+from .config import Config, ConfigError, WrongError
+from .layer_config import ColumnConfig, RowConfig
 from .link import Link
 from .sizes import (
     AllGatherConfig,
@@ -59,7 +61,7 @@ class Workload:
     @property
     def options(self) -> list[str]:
         """Names of what it can be told."""
-        return [field.name for field in fields(self.config)]
+        return [*self.config.SHORT, *(field.name for field in fields(self.config))]
 
     def configure(self, device: str, **given: Any) -> Config:
         """Its configuration for a device, "cpu" or "cuda", from the options that were given (not None).
@@ -85,6 +87,9 @@ WORKLOADS: Mapping[str, Workload] = {
     w.name: w
     for w in [
         Workload("block", "a tensor-parallel transformer block, forward and backward", BlockConfig, "block"),
+        Workload("mlp", "its MLP alone: column, activation, row", MlpConfig, "mlp"),
+        Workload("column-linear", "a column layer alone, hidden to ffn", ColumnConfig, "linear"),
+        Workload("row-linear", "a row layer alone, ffn to hidden", RowConfig, "linear"),
         Workload(
             "all-reduce", "sweep of sizes: the sum of all ranks' arrays, in place", AllReduceConfig, "sweep"
         ),

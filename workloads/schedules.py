@@ -27,12 +27,12 @@ import torch.distributed as dist
 from torch import Tensor
 
 from .collectives import Wire
-from .config import BlockConfig
+from .layer_config import LayerConfig
 
 __all__ = ["Pipelined", "Ring", "Serial", "SymmMem", "multiply", "schedule", "shares", "spans"]
 
 
-def schedule(config: BlockConfig) -> Serial:
+def schedule(config: LayerConfig) -> Serial:
     """The one that a configuration names."""
     if config.schedule == "pipelined":
         assert config.chunks is not None

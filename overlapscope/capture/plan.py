@@ -138,6 +138,8 @@ def make(request: Request, machine: Machine, nsys: Nsys | None, *, here: int | N
         config = entry.configure(device, **_options(request))
         config.check(request.tp, device)
         link = _link(request.link, device)
+        if link is not None:
+            config.check_link()
     except own.workloads().ConfigError as error:
         if error.other is not None and request.options.get(error.option) is None:
             # The one to blame has its default, or is the number of ranks, which is to vary.

@@ -62,6 +62,8 @@ def preload(plan: Plan) -> dict[str, str | None]:
     with suppress(ImportError):
         import nvtx  # noqa: F401 (the first marker would)
     own.workloads()
+    if plan.options.get("impl") == "dtensor":
+        own.part("dtensor")  # as above: DTensor takes more than a second
     versions: dict[str, str | None] = {"torch": str(torch.__version__), "cuda": torch.version.cuda}
     if plan.device == "cuda":
         nccl: Any = torch.cuda.nccl  # untyped

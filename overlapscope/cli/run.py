@@ -35,8 +35,32 @@ def request(
             metavar="N", help="Ranks to split every layer over. Default: 2, or what a launcher started."
         ),
     ] = None,
+    preset: Annotated[
+        Word,
+        typer.Option(
+            metavar="NAME",
+            help="Shape of a model: llama3-8b, llama3-70b, llama3-405b, gpt3-175b or tiny (default on a CPU). "
+            "Every size that is given overrides it.",
+        ),
+    ] = None,
+    impl: Annotated[
+        Word,
+        typer.Option(
+            metavar="NAME", help="megatron (ours, default) or dtensor (PyTorch's parallelize_module)."
+        ),
+    ] = None,
+    arch: Annotated[
+        Word,
+        typer.Option(
+            metavar="NAME",
+            help="gpt (LayerNorm, GELU, biases; default) or llama (RMSNorm, SwiGLU, rotary embedding, no biases).",
+        ),
+    ] = None,
     hidden: Annotated[Count, typer.Option(metavar="N", help="Width of the layer.")] = None,
     heads: Annotated[Count, typer.Option(metavar="N", help="Attention heads.")] = None,
+    kv_heads: Annotated[
+        Count, typer.Option(metavar="N", help="Heads of keys and values. Default: as many as heads.")
+    ] = None,
     ffn: Annotated[Count, typer.Option(metavar="N", help="Width of the MLP; else 4 × hidden.")] = None,
     seq: Annotated[Count, typer.Option(metavar="N", help="Tokens in a sequence.")] = None,
     batch: Annotated[Count, typer.Option(metavar="N", help="Sequences at once.")] = None,
@@ -106,8 +130,12 @@ def request(
         workload=workload,
         tp=2 if tp is None else tp,
         options={
+            "preset": preset,
+            "impl": impl,
+            "arch": arch,
             "hidden": hidden,
             "heads": heads,
+            "kv_heads": kv_heads,
             "ffn": ffn,
             "seq": seq,
             "batch": batch,
@@ -191,7 +219,7 @@ def _saved(manifest: dict[str, Any]) -> str:
         return ""
     lines = [
         "",
-        "Kept for the backward pass, one block on one rank (bytes)",
+        "Kept for the backward pass, one layer on one rank (bytes)",
         "",
         " layout         measured         formula",
     ]

@@ -53,7 +53,7 @@ def _rows(entry: Workload) -> list[Row]:
 
 def _defaults(entry: Workload, device: str) -> dict[str, Any]:
     config = entry.configure(device)
-    return {name: getattr(config, name) for name in entry.options} | {
+    return {name: getattr(config, name, None) for name in entry.options} | {
         "steps": config.STEPS,
         "warmup": config.WARMUP,
     }

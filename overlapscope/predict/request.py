@@ -62,14 +62,14 @@ def answer(request: Request) -> Prediction:
 
 
 def _answer(request: Request) -> Prediction:
-    presets: Mapping[str, dict[str, Any]] = own.part("presets").PRESETS
-    _among("--preset", request.preset, presets)
+    presets = own.part("presets")
+    _among("--preset", request.preset, presets.LAYERS)
     _among("--gpu", request.gpu, GPUS)
     if request.tp < 1:
         raise OptionError(f"is {request.tp}", "give 1 or more", "--tp")
     gpu = GPUS[request.gpu]
     fast = machine(gpu, request.constants)
-    shape = _shape(presets[request.preset], request.dimensions)
+    shape = _shape(presets.PRESETS[request.preset], presets.LAYERS[request.preset], request.dimensions)
     config = _config(shape, request)
     config.check(request.tp, "cuda")
     shape.check(request.tp)
@@ -86,15 +86,16 @@ def _answer(request: Request) -> Prediction:
     return Prediction(name, gpu.title, shape, layout, fast, routes, request.tp, found, beyond)
 
 
-def _shape(preset: Mapping[str, Any], given: Mapping[str, int | None]) -> Shape:
-    usual = {name: preset[name] for name in ("hidden", "heads", "kv_heads", "ffn", "arch")}
-    usual |= {"seq": SEQ, "batch": BATCH, "layers": preset["layers_of_model"]}
+def _shape(preset: Mapping[str, Any], layers: int, given: Mapping[str, int | None]) -> Shape:
+    block = own.workloads().BlockConfig.of("cuda", **preset)
+    usual = {name: getattr(block, name) for name in ("hidden", "heads", "kv_heads", "ffn", "arch")}
+    usual |= {"seq": SEQ, "batch": BATCH, "layers": layers}
     return Shape(**usual | {name: value for name, value in given.items() if value is not None})
 
 
 def _config(shape: Shape, request: Request) -> Any:
     """The block as a workload, which knows what can be split and which schedule goes with which layout."""
-    names = ("hidden", "heads", "ffn", "seq", "batch", "layers")
+    names = ("hidden", "heads", "ffn", "arch", "seq", "batch", "layers")
     dimensions = {name: getattr(shape, name) for name in names}
     return own.workloads().BlockConfig.of("cuda", **dimensions, **request.layout)
 

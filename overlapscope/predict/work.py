@@ -119,7 +119,7 @@ class Shape:
         h, f = self.hidden, self.ffn / tp
         return [
             Linear("attn.qkv", True, h, h / tp + 2 * self.kv_width(tp)),
-            Linear("attn.o", False, h / tp, h),
+            Linear("attn.out", False, h / tp, h),
             Linear("mlp.up", True, h, 2 * f if self.gated else f),
             Linear("mlp.down", False, f, h),
         ]

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...classify import Classifier, Kind, Verdict
 from ...errors import InputError
-from ...intervals import covered, outermost, union
+from ...intervals import around, covered, outermost, union
 from ..raw import Names, RawOps, RawTrace, Unit
 from .events import Event, Events, File, integers, spans
 from .shapes import input_bytes
@@ -54,11 +54,14 @@ def read_host(file: File, events: Events, classifier: Classifier, unit: Unit) ->
 def _computing(operators: list[Event], verdict: Callable[[str], Verdict]) -> list[Event]:
     """The operators that are ops: leaf GEMMs and attention, and the outermost of the rest that compute.
 
-    An operator around a GEMM is its wrapper, one inside it its part; neither is an op of its own.
+    An operator around a GEMM is its wrapper, one inside it its part; neither is an op of its own. What hands
+    its work over, or waits for a collective (an operator on DTensors does both), is a wrapper whatever it is.
     """
+    handed = [e for e in operators if verdict(str(e.name)).hands_over]
+    operators = [e for e in operators if verdict(str(e.name)).kind is not None]
+    operators = _without_wrappers(operators, handed)
     kinds = [verdict(str(e.name)).kind for e in operators]
-    operators = [e for e, kind in zip(operators, kinds, strict=True) if kind is not None]
-    leaf = np.array([k in (Kind.GEMM, Kind.ATTENTION) for k in kinds if k is not None], np.bool_)
+    leaf = np.array([k in (Kind.GEMM, Kind.ATTENTION) for k in kinds], np.bool_)
     start, end = spans(operators)
     thread = integers([e.tid for e in operators], 0)
     keep = np.zeros(len(operators), np.bool_)
@@ -70,6 +73,20 @@ def _computing(operators: list[Event], verdict: Callable[[str], Verdict]) -> lis
         # One nanosecond at least, so that an empty operator inside a GEMM counts as inside.
         rest = rest[covered(taken, start[rest], np.maximum(end[rest], start[rest] + 1)) == 0]
         keep[rest[outermost(start[rest], end[rest])]] = True
+    return [operators[i] for i in np.flatnonzero(keep)]
+
+
+def _without_wrappers(operators: list[Event], handed: list[Event]) -> list[Event]:
+    """Those in which nothing of `handed` begins on the same thread."""
+    if not handed:
+        return operators
+    keep = np.ones(len(operators), np.bool_)
+    start, end = spans(operators)
+    instant, _ = spans(handed)
+    thread, theirs = (integers([e.tid for e in events], 0) for events in (operators, handed))
+    for tid in np.unique(theirs):
+        here = thread == tid
+        keep[here] = ~around(start[here], end[here], instant[theirs == tid])
     return [operators[i] for i in np.flatnonzero(keep)]
 
 
