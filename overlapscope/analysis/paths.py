@@ -21,8 +21,21 @@ OUTSIDE, UNKNOWN = -1, -2
 """In `Paths.of_op`: launched in no range; no record of where it was launched."""
 
 LIBRARIES = frozenset(
-    "CCCL MPI NCCL NVSHMEM cuBLAS cuBLASLt cuDNN cuFFT cuRAND cuSOLVER cuSPARSE".split()
-)  # NVTX domains in which libraries name their own calls; what the program is about, it says in its own
+    [
+        "CCCL",
+        "MPI",
+        "NCCL",
+        "NVSHMEM",
+        "cuBLAS",
+        "cuBLASLt",
+        "cuDNN",
+        "cuFFT",
+        "cuRAND",
+        "cuSOLVER",
+        "cuSPARSE",
+    ]
+)
+"""NVTX domains in which libraries name their own calls: they say what is called, not what for."""
 
 NO_PLACE = frozenset({"rank", "link"})
 """Roles of ranges that say something of the process, not where in the program it is."""
