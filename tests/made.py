@@ -28,7 +28,7 @@ NAMES = [(k.value, None, k.value, None, None, False, "made") for k in Kind]
 
 def made(ops: Sequence[Row], ranges: Sequence[Row] = (), ranks: int = 2) -> Trace:
     """Ops (rank, start, end, kind; launch and thread if known) and ranges (rank, thread, start, end, name; role)."""
-    usual = {"lane": 0, "launch": NA, "thread": NA, "bytes": NA, "group": -1, "collective": None}
+    usual = {"lane": 0, "launch": NA, "thread": NA, "bytes": NA, "group": -1, "collective": None, "shape": -1}
     rows = [{**usual, "name": [k.value for k in Kind].index(op["kind"]), **op} for op in ops]
     for row in rows:
         row["lane"] = row["rank"]

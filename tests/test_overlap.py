@@ -208,6 +208,7 @@ def trace_of(ranks: list[list[Op]]) -> osc.Trace:
             "thread": np.full(n, NA),
             "bytes": np.full(n, NA),
             "group": np.full(n, -1, np.int32),
+            "shape": np.full(n, -1, np.int32),
         }
     )
     names = pd.DataFrame([(k, None, k, None, None, False, None) for k in KINDS], columns=list(_NAME_COLUMNS))

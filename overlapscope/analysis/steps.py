@@ -90,11 +90,10 @@ def steps(trace: Trace, step_pattern: str | None = None) -> Steps:
         head = {"rank": rank, "step": names, "start": start, "end": end}
         tables.append({**head, **figures, "outlier": _standing_out(figures["window_ns"])})
         spreads.append({"rank": rank, "n_steps": len(which), **_spread(figures)})
-    table = (
-        pd.concat([pd.DataFrame(t) for t in tables]) if tables else pd.DataFrame(columns=list(STEP_COLUMNS))
-    )
+    empty = pd.DataFrame(columns=list(STEP_COLUMNS))
+    table = pd.concat(map(pd.DataFrame, tables), ignore_index=True) if tables else empty
     spread = pd.DataFrame(spreads, columns=list(SPREAD_COLUMNS))
-    return Steps(table.reset_index(drop=True).astype(STEP_COLUMNS), spread.astype(SPREAD_COLUMNS))
+    return Steps(table.astype(STEP_COLUMNS), spread.astype(SPREAD_COLUMNS))
 
 
 def _figures(ops: pd.DataFrame, start: Int64, end: Int64) -> dict[str, Int64]:

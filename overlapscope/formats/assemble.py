@@ -58,7 +58,8 @@ def assemble(files: Sequence[RawTrace], classifier: Classifier) -> Trace:
     origin, clock = _bring_clocks_together(files)
     names, name_of = _merge_names(files)
     verdicts = [classifier.host(n) if host else classifier.kernel(n, short) for n, short in names]
-    ops, lanes = _ops(files, rank_of, name_of, verdicts)
+    shapes, shape_of = _merge_shapes(files)
+    ops, lanes = _ops(files, rank_of, name_of, shape_of, verdicts)
     ranges = _ranges(files, rank_of)
     _refine_collectives(ops, ranges, verdicts, classifier)
     provenance = Provenance(
@@ -79,7 +80,7 @@ def assemble(files: Sequence[RawTrace], classifier: Classifier) -> Trace:
             )
         ),
     )
-    return Trace(ops.frame(), ranges, _name_table(names, verdicts), lanes, ranks, provenance)
+    return Trace(ops.frame(), ranges, _name_table(names, verdicts), lanes, ranks, provenance, shapes)
 
 
 def _drop_backward(file: RawTrace) -> None:
@@ -204,6 +205,15 @@ def _merge_names(files: Sequence[RawTrace]) -> tuple[list[tuple[str, str | None]
     return list(merged), maps
 
 
+def _merge_shapes(files: Sequence[RawTrace]) -> tuple[tuple[str, ...], list[Int32]]:
+    """All shapes, and for each file the position of each of its own among them; the last is that of -1."""
+    merged: dict[str, int] = {}
+    maps = [
+        np.array([*(merged.setdefault(s, len(merged)) for s in file.shapes), -1], np.int32) for file in files
+    ]
+    return tuple(merged), maps
+
+
 def _name_table(names: list[tuple[str, str | None]], verdicts: list[Verdict]) -> pd.DataFrame:
     rows = [
         (
@@ -238,6 +248,7 @@ class _Ops:
     thread: Int64
     bytes: Int64
     group: Int32
+    shape: Int32
 
     def frame(self) -> pd.DataFrame:
         columns = {column: getattr(self, column) for column in self.__slots__}
@@ -247,7 +258,11 @@ class _Ops:
 
 
 def _ops(
-    files: Sequence[RawTrace], rank_of: RankOf, name_of: list[Int32], verdicts: list[Verdict]
+    files: Sequence[RawTrace],
+    rank_of: RankOf,
+    name_of: list[Int32],
+    shape_of: list[Int32],
+    verdicts: list[Verdict],
 ) -> tuple[_Ops, pd.DataFrame]:
     def joined(column: str) -> npt.NDArray:  # type: ignore[type-arg]
         parts = [getattr(file.ops, column) for file in files]
@@ -260,6 +275,7 @@ def _ops(
         ]
     )
     name = np.concatenate([name_of[f][file.ops.name] for f, file in enumerate(files)])
+    shape = np.concatenate([shape_of[f][file.ops.shape] for f, file in enumerate(files)])
     device = np.concatenate(
         [
             np.array([NA if u.device is None else u.device for u in file.units], np.int64)[file.ops.unit]
@@ -271,7 +287,9 @@ def _ops(
     order = _order(rank, joined("start"))
 
     def sorted_(values: npt.NDArray) -> npt.NDArray:  # type: ignore[type-arg]
-        return values if order is None else values[order]
+        if order is None or (values == values[0]).all():  # a column of which nothing is known is in any order
+            return values
+        return values[order]
 
     name = sorted_(name)
     kind_of = np.array([KIND_CODE[v.kind or Kind.COMPUTE] for v in verdicts], np.int8)
@@ -294,6 +312,7 @@ def _ops(
         thread=sorted_(joined("thread")),
         bytes=sorted_(joined("bytes")),
         group=sorted_(joined("group")),
+        shape=sorted_(shape),
     )
     return ops, lanes
 

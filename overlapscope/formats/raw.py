@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,6 +31,7 @@ __all__ = [
     "Unit",
     "copy_name",
     "missing",
+    "shape_name",
     "ungzipping",
     "within",
 ]
@@ -81,6 +82,11 @@ class Names:
         return len(self.pairs)
 
 
+def shape_name(grid: Sequence[int], block: Sequence[int]) -> str:
+    """How `Trace.shapes` writes a kernel's grid and block."""
+    return f"{'x'.join(map(str, grid))} {'x'.join(map(str, block))}"
+
+
 def within(times: Int64) -> bool:
     """Whether every time leaves room for sums in 64 bits."""
     return bool(np.all((times > -LIMIT) & (times < LIMIT)))
@@ -118,6 +124,7 @@ class RawOps:
     bytes: Int64
     group: Int32
     collective: Int8  # position in Collective where recorded, else FROM_NAME
+    shape: Int32  # position in RawTrace.shapes, -1 where not recorded
 
     def __len__(self) -> int:
         return len(self.start)
@@ -142,6 +149,7 @@ class RawOps:
             bytes=missing(n),
             group=np.full(n, -1, np.int32),
             collective=np.full(n, FROM_NAME, np.int8),
+            shape=np.full(n, -1, np.int32),
         )
 
 
@@ -170,6 +178,7 @@ class RawTrace:
     units: list[Unit]
     names: Names
     ops: RawOps
+    shapes: list[str] = field(default_factory=list)  # see `Trace.shapes`
     ranges: RawRanges = field(default_factory=RawRanges)
     origin_ns: int | None = None
     overhead: dict[int, Spans] = field(

@@ -49,6 +49,7 @@ def read(path: Path) -> RawTrace:
             units=units.listed(_gpu_names(export), ranks.of_process),
             names=names,
             ops=found.ops,
+            shapes=found.shapes,
             ranges=ranges,
             origin_ns=_session_start(export),
             overhead=_overhead(export),
