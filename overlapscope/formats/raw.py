@@ -32,6 +32,7 @@ __all__ = [
     "copy_name",
     "missing",
     "shape_name",
+    "shape_numbers",
     "ungzipping",
     "within",
 ]
@@ -85,6 +86,11 @@ class Names:
 def shape_name(grid: Sequence[int], block: Sequence[int]) -> str:
     """How `Trace.shapes` writes a kernel's grid and block."""
     return f"{'x'.join(map(str, grid))} {'x'.join(map(str, block))}"
+
+
+def shape_numbers(name: str) -> list[int]:
+    """The six numbers in what `shape_name` wrote."""
+    return [int(n) for n in name.replace(" ", "x").split("x")]
 
 
 def within(times: Int64) -> bool:

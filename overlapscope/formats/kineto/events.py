@@ -52,6 +52,8 @@ class Args(msgspec.Struct, frozen=True, gc=False):
     elements_out: Any = msgspec.field(default=None, name="Out msg nelems")
     dtype: Any = None
     group: Any = msgspec.field(default=None, name="Group size")
+    grid: msgspec.Raw = ABSENT
+    block: msgspec.Raw = ABSENT
 
 
 class ShapedArgs(Args, frozen=True, gc=False):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 
 from ...classify import Classifier, Collective
-from ..raw import COPY_KINDS, FROM_NAME, MEMSET_NAME, Names, RawOps, RawTrace, Unit, copy_name
+from ..raw import COPY_KINDS, FROM_NAME, MEMSET_NAME, Names, RawOps, RawTrace, Unit, copy_name, shape_name
 from .events import ABSENT, NO_ARGS, Args, Event, Events, File, integers, nanoseconds, optional, spans, whole
 
 __all__ = ["ELEMENT_BYTES", "read_gpu"]
@@ -58,6 +59,7 @@ def read_gpu(file: File, events: Events, classifier: Classifier, unit: Unit) -> 
     ops.bytes[len(kernels) :] = integers([a.bytes for a in args[len(kernels) :]])
     _add_launches(ops, [a.correlation for a in args], events.untimed(LAUNCH))
     _add_collectives(ops, args[: len(kernels)], classifier)
+    ops.shape[: len(kernels)], shapes = _shapes(args[: len(kernels)])
     gpus = {optional(d.get("id")): d.get("name") for d in file.devices or ()}
     # A recorded rank names the process; it names a rank only where the process drives one device.
     rank = unit.rank if len(distinct) == 1 else None
@@ -65,7 +67,22 @@ def read_gpu(file: File, events: Events, classifier: Classifier, unit: Unit) -> 
         Unit(unit.pid, unit.process, int(d), None if gpus.get(d) is None else str(gpus[d]), rank)
         for d in distinct.tolist()
     ]
-    return RawTrace(file.source, "gpu", units, names, ops)
+    return RawTrace(file.source, "gpu", units, names, ops, shapes)
+
+
+def _shapes(args: list[Args]) -> tuple[list[int], list[str]]:
+    """The code of each kernel's grid and block, -1 where they are no lists of three, and the names of the codes."""
+    texts = [(bytes(a.grid), bytes(a.block)) for a in args]
+    codes: dict[str, int] = {}
+    code_of = {}
+    for pair in dict.fromkeys(texts):
+        try:
+            grid, block = (msgspec.json.decode(text, type=tuple[int, int, int]) for text in pair)
+        except msgspec.DecodeError:
+            code_of[pair] = -1
+        else:
+            code_of[pair] = codes.setdefault(shape_name(grid, block), len(codes))
+    return [code_of[pair] for pair in texts], list(codes)
 
 
 def _args(event: Event) -> Args:

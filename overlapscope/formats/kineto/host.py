@@ -53,7 +53,18 @@ def read_host(file: File, events: Events, classifier: Classifier, unit: Unit) ->
     ops.launch, ops.thread = ops.start.copy(), thread.copy()
     for i, event in enumerate(comm):
         ops.bytes[i] = _input_bytes(event, verdict(str(event.name)).collective)
-    return RawTrace(file.source, "host", [unit], names, ops)
+    texts = [_dims(e) for e in ops_events]
+    shapes = {text: code for code, text in enumerate(t for t in dict.fromkeys(texts) if t is not None)}
+    ops.shape[:] = [-1 if text is None else shapes[text] for text in texts]
+    return RawTrace(file.source, "host", [unit], names, ops, list(shapes))
+
+
+def _dims(event: Event) -> str | None:
+    """The recorded input dimensions of an operator, as they stand in the file."""
+    args = event.args
+    if not isinstance(args, ShapedArgs) or args.input_dims is ABSENT:
+        return None
+    return bytes(args.input_dims).decode("utf-8", "replace")
 
 
 def _computing(operators: list[Event], verdict: Callable[[str], Verdict]) -> list[Event]:

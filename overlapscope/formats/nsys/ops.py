@@ -22,6 +22,7 @@ from .schema import (
     NVTX_TABLE,
     OP_ROLE,
     RUNTIME_TABLE,
+    SHAPE_COLUMNS,
     pid_of,
     process_of,
     thread_of,
@@ -31,7 +32,6 @@ __all__ = ["Found", "Units", "gpu_ops", "host_ops", "join_launches"]
 
 UNNAMED = "(unnamed kernel)"
 
-SHAPE_COLUMNS = ("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ")
 SHAPE_SQL = (
     "COALESCE((gridX << 32) | ((gridY & 65535) << 16) | (gridZ & 65535), -1),"
     " COALESCE((blockX << 18) | ((blockY & 2047) << 7) | (blockZ & 127), -1)"

@@ -138,15 +138,20 @@ def _add_recorded(export: Export, found: Found, units: Units) -> None:
     """What `write` keeps beside nsys's own tables: collective, bytes and group size of single ops."""
     if not export.has(EXTRA_TABLE):
         return
-    rows = export.rows(f"SELECT globalPid, id, collective, bytes, groupSize FROM {EXTRA_TABLE}")
+    shape_sql = "shape" if export.has(EXTRA_TABLE, "shape") else "NULL"
+    rows = export.rows(f"SELECT globalPid, id, collective, bytes, groupSize, {shape_sql} FROM {EXTRA_TABLE}")
+    shapes: dict[str, int] = {name: code for code, name in enumerate(found.shapes)}
     recorded = {(process, at): rest for process, at, *rest in rows}
     ops, process = found.ops, units.processes()[found.ops.unit]
     for i, key in enumerate(zip(process.tolist(), found.ids.tolist(), strict=True)):
         if key in recorded:
-            collective, nbytes, group = recorded[key]
+            collective, nbytes, group, shape = recorded[key]
             ops.collective[i] = COLLECTIVES.index(collective) if collective in COLLECTIVES else FROM_NAME
             ops.bytes[i] = NA if nbytes is None else nbytes
             ops.group[i] = -1 if group is None else group
+            if shape is not None:
+                ops.shape[i] = shapes.setdefault(str(shape), len(shapes))
+    found.shapes = list(shapes)
 
 
 def _add_provenance(export: Export, trace: RawTrace) -> None:

@@ -16,7 +16,7 @@ from ...errors import OptionError
 from ...files import replacing
 from ...markers import DOMAIN
 from ...trace import NA, Trace
-from ..raw import COPY_KINDS, MEMSET_NAME, copy_name
+from ..raw import COPY_KINDS, MEMSET_NAME, copy_name, shape_numbers
 from .schema import (
     EVENT_CATEGORY,
     EVENT_DOMAIN,
@@ -31,6 +31,7 @@ from .schema import (
     PROVENANCE_KEY,
     RANK_ROLE,
     RUNTIME_TABLE,
+    SHAPE_COLUMNS,
     global_pid,
 )
 
@@ -59,6 +60,7 @@ TABLES: dict[str, dict[str, type]] = {
             "globalPid",
             "demangledName",
             "shortName",
+            *SHAPE_COLUMNS,
         ),
         int,
     ),
@@ -90,7 +92,14 @@ TABLES: dict[str, dict[str, type]] = {
             ("globalTid", "endGlobalTid", "textId", "domainId", "uint64Value", "int64Value"), int
         ),
     },
-    EXTRA_TABLE: {"globalPid": int, "id": int, "collective": str, "bytes": int, "groupSize": int},
+    EXTRA_TABLE: {
+        "globalPid": int,
+        "id": int,
+        "collective": str,
+        "bytes": int,
+        "groupSize": int,
+        "shape": str,
+    },
 }
 
 
@@ -171,10 +180,13 @@ class _Writer:
             [self.string(s if h is None else h) for s, h in zip(names["string"], names["short"], strict=True)]
         )
         code = kernels["name"].to_numpy()
+        shapes = np.array([*map(shape_numbers, self.trace.shapes), [None] * 6], object)
+        kernels = kernels.assign(**dict(zip(SHAPE_COLUMNS, shapes[kernels["shape"]].T, strict=True)))
         launched = ops[ops["launch"] != NA]
         return {
             KERNEL_TABLE: _rows(
-                kernels.assign(demangled=demangled[code], short=short[code]), [*common, "demangled", "short"]
+                kernels.assign(demangled=demangled[code], short=short[code]),
+                [*common, "demangled", "short", *SHAPE_COLUMNS],
             ),
             MEMCPY_TABLE: _rows(ops[copy.notna()], [*common, "nbytes", "kind_number"]),
             MEMSET_TABLE: _rows(ops[is_set], [*common, "zero", "nbytes"]),
@@ -226,7 +238,9 @@ class _Writer:
 
     def _extras(self) -> list[tuple]:  # type: ignore[type-arg]
         ops = self._ops()
-        comm = ops[(ops["kind"] == Kind.COMM.value) & ~ops["string"].isin(COPY_KIND_OF_NAME)]
+        told = (ops["kind"] == Kind.COMM.value) & ~ops["string"].isin(COPY_KIND_OF_NAME)
+        host = self.trace.provenance.lanes == "host"  # a kernel's shape has columns of its own
+        shapes = [*self.trace.shapes, None]
         return [
             (
                 op.pid,
@@ -234,8 +248,9 @@ class _Writer:
                 op.collective,
                 None if op.bytes == NA else op.bytes,
                 None if op.group < 0 else op.group,
+                shapes[op.shape] if host else None,
             )
-            for op in comm.itertuples(index=False)
+            for op in ops[told | (host & (ops["shape"] >= 0))].itertuples(index=False)
         ]
 
     def _targets(self) -> dict[str, list[tuple]]:  # type: ignore[type-arg]
