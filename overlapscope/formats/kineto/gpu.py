@@ -74,15 +74,19 @@ def _shapes(args: list[Args]) -> tuple[list[int], list[str]]:
     """The code of each kernel's grid and block, -1 where they are no lists of three, and the names of the codes."""
     texts = [(bytes(a.grid), bytes(a.block)) for a in args]
     codes: dict[str, int] = {}
-    code_of = {}
-    for pair in dict.fromkeys(texts):
-        try:
-            grid, block = (msgspec.json.decode(text, type=tuple[int, int, int]) for text in pair)
-        except msgspec.DecodeError:
-            code_of[pair] = -1
-        else:
-            code_of[pair] = codes.setdefault(shape_name(grid, block), len(codes))
+    code_of = {
+        pair: -1 if (name := _shape(*pair)) is None else codes.setdefault(name, len(codes))
+        for pair in dict.fromkeys(texts)
+    }
     return [code_of[pair] for pair in texts], list(codes)
+
+
+def _shape(grid: bytes, block: bytes) -> str | None:
+    try:
+        sizes = [msgspec.json.decode(text, type=tuple[int, int, int]) for text in (grid, block)]
+    except msgspec.DecodeError:
+        return None
+    return shape_name(*sizes)
 
 
 def _args(event: Event) -> Args:
