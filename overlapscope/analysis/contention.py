@@ -113,12 +113,16 @@ def _of_rank(trace: Trace, rank: int, window: Spans) -> tuple[pd.DataFrame, int,
     duration = end[whole] - start[whole]
     beside = covered(M, start[whole], end[whole])
     overlapped = 10 * beside >= 9 * duration
+    alone = 10 * beside <= duration
     name, shape = (ops[c].to_numpy()[whole].astype(np.int64) for c in ("name", "shape"))
     alike, pairs = pd.factorize((name << 32) | (shape & 0xFFFFFFFF))
-    table = _compare(duration, overlapped, 10 * beside <= duration, alike, len(pairs))
-    table = table.assign(rank=rank, name=pairs >> 32, shape=(pairs & 0xFFFFFFFF).astype(np.int32))
-    enough = (table["n_overlapped"] >= FEWEST) & (table["n_alone"] >= FEWEST)
-    return table[enough], measure(M & C & window), int(np.count_nonzero(overlapped))
+    on_either_side = [np.bincount(alike[side], minlength=len(pairs)) for side in (overlapped, alone)]
+    kinds = np.flatnonzero(np.minimum(*on_either_side) >= FEWEST)
+    table = _compare(duration, overlapped, alone, alike, kinds)
+    table = table.assign(
+        rank=rank, name=pairs[kinds] >> 32, shape=(pairs[kinds] & 0xFFFFFFFF).astype(np.int32)
+    )
+    return table, measure(M & C & window), int(np.count_nonzero(overlapped))
 
 
 def _compare(
@@ -126,33 +130,35 @@ def _compare(
     overlapped: npt.NDArray[np.bool_],
     alone: npt.NDArray[np.bool_],
     alike: Int64,
-    n: int,
+    kinds: Int64,
 ) -> pd.DataFrame:
-    """One row per kind of op, in doubled ns, so that every median is whole."""
-    twice_overlapped, n_overlapped = _medians(duration[overlapped], alike[overlapped], n)
-    twice_alone, n_alone = _medians(duration[alone], alike[alone], n)
-    total = np.zeros(n, np.int64)
-    np.add.at(total, alike[overlapped], duration[overlapped])
+    """One row for each of some kinds of op, in doubled ns, so that every median is whole."""
+    place = np.full(int(alike.max(initial=-1)) + 1, -1, np.int64)
+    place[kinds] = np.arange(len(kinds))
+    row = place[alike]
+    wanted = row >= 0
+    twice, count = {}, {}
+    for side, some in (("overlapped", overlapped & wanted), ("alone", alone & wanted)):
+        twice[side], count[side] = _medians(duration[some], row[some], len(kinds))
+    total = np.zeros(len(kinds), np.int64)
+    np.add.at(total, row[overlapped & wanted], duration[overlapped & wanted])
     return pd.DataFrame(
         {
-            "n_overlapped": n_overlapped,
-            "n_alone": n_alone,
-            "twice_overlapped": twice_overlapped,
-            "twice_alone": twice_alone,
-            "twice_contention": 2 * total - n_overlapped * twice_alone,
+            "n_overlapped": count["overlapped"],
+            "n_alone": count["alone"],
+            "twice_overlapped": twice["overlapped"],
+            "twice_alone": twice["alone"],
+            "twice_contention": 2 * total - count["overlapped"] * twice["alone"],
         }
     )
 
 
-def _medians(duration: Int64, alike: Int64, n: int) -> tuple[Int64, Int64]:
-    """Twice the median duration of each kind, 0 where there is none of it, and how many there are."""
-    count = np.bincount(alike, minlength=n)
+def _medians(duration: Int64, row: Int64, n: int) -> tuple[Int64, Int64]:
+    """Twice the median duration of each row, and how many there are of it: at least one."""
+    count = np.bincount(row, minlength=n)
     begin = np.cumsum(count) - count
-    some = np.flatnonzero(count)
-    ordered = duration[np.lexsort((duration, alike))]
-    twice = np.zeros(n, np.int64)
-    twice[some] = sum(ordered[begin[some] + middle] for middle in ((count[some] - 1) // 2, count[some] // 2))
-    return twice, count
+    ordered = duration[np.lexsort((duration, row))]
+    return ordered[begin + (count - 1) // 2] + ordered[begin + count // 2], count
 
 
 def _kernels(trace: Trace, table: pd.DataFrame) -> pd.DataFrame:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from ..classify import Kind
-from ..intervals import Int64, Spans, covered, intersect, unions
+from ..intervals import Int64, Spans, covered, intersect, union, unions
 from ..trace import NA, Trace
 from .overlap import COMPUTE, Overlap, of_kind, overlap, running, touching
 from .paths import OUTSIDE, UNKNOWN, Paths, paths
@@ -26,6 +26,8 @@ FIGURES: dict[str, str] = {
     "overlap_ns": "int64",
     "exposed_comm_ns": "int64",
 }
+FEW_ROWS = 16  # a pass over a rank's ops for each costs less than sorting them
+
 REGION_COLUMNS: dict[str, str] = {"rank": "int64", "path": "object", "place": "object", **FIGURES}
 STREAM_COLUMNS: dict[str, str] = {"rank": "int64", "device": "Int64", "stream": "int64", **FIGURES}
 
@@ -160,11 +162,12 @@ def _figures(ops: _Ops, op: Int64, row: Int64, n_rows: int) -> dict[str, Int64]:
         np.add.at(total, rows, values)
         return total
 
-    def together(mask: npt.NDArray[np.bool_]) -> tuple[Int64, Int64, Int64]:
-        mine = mask[op]
-        return unions(row[mine], ops.start[op[mine]], ops.end[op[mine]])
+    def together(kind: npt.NDArray[np.bool_]) -> tuple[Int64, Int64, Int64]:
+        mine = kind[op]
+        some, rows = op[mine], row[mine]
+        return _unions(rows, ops.start[some], ops.end[some])
 
-    compute, comm, memory = (together(mask) for mask in (ops.compute, ops.comm, ops.memory))
+    compute, comm, memory = (together(kind) for kind in (ops.compute, ops.comm, ops.memory))
     return {
         "n_ops": np.bincount(row, minlength=n_rows),
         "n_comm": np.bincount(row[ops.comm[op]], minlength=n_rows),
@@ -174,6 +177,21 @@ def _figures(ops: _Ops, op: Int64, row: Int64, n_rows: int) -> dict[str, Int64]:
         "overlap_ns": add_up(comm[0], covered(ops.all_compute, *comm[1:])),
         "exposed_comm_ns": add_up(row, ops.exposed[op]),
     }
+
+
+def _unions(row: Int64, start: Int64, end: Int64) -> tuple[Int64, Int64, Int64]:
+    """`unions`; of few rows one after the other, since ops come sorted and a union is then linear."""
+    distinct = np.flatnonzero(np.bincount(row)) if len(row) else row
+    if len(distinct) > FEW_ROWS:
+        return unions(row, start, end)
+    found = [union(start[mine], end[mine]) for mine in (row == r for r in distinct.tolist())]
+    rows = np.repeat(distinct, [len(spans) for spans in found])
+    none = np.empty(0, np.int64)
+    return (
+        rows,
+        np.concatenate([none, *(spans.start for spans in found)]),
+        np.concatenate([none, *(spans.end for spans in found)]),
+    )
 
 
 def _assert_shared_out(result: Overlap, rank: int, exposed: int) -> None:
