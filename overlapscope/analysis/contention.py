@@ -86,7 +86,7 @@ def contention(trace: Trace, window: str | Windows | None = None) -> Contention:
         The window cannot be read or lies outside the trace.
     """
     chosen = window if isinstance(window, Windows) else windows(trace, window)
-    found = [_of_rank(trace, rank, spans) for rank, spans in chosen.of_rank.items()]
+    found = [_of_rank(trace, rank, spans, chosen.mode == "whole") for rank, spans in chosen.of_rank.items()]
     table = pd.concat([kinds for kinds, _, _ in found], ignore_index=True)
     hidden = sum(hidden for _, hidden, _ in found)
     total = Fraction(int(table["twice_contention"].sum()), 2) if len(table) else None
@@ -102,14 +102,15 @@ def contention(trace: Trace, window: str | Windows | None = None) -> Contention:
     )
 
 
-def _of_rank(trace: Trace, rank: int, window: Spans) -> tuple[pd.DataFrame, int, int]:
+def _of_rank(trace: Trace, rank: int, window: Spans, all_inside: bool) -> tuple[pd.DataFrame, int, int]:
     """Its kinds of op that can be compared, its hidden communication in ns, its overlapped instances."""
     ops = trace.of_rank(rank)
     M, C = running(ops, Kind.COMM), running(ops, *COMPUTE)
     start, end = ops["start"].to_numpy(), ops["end"].to_numpy()
-    whole = np.flatnonzero(
-        of_kind(ops, *COMPUTE) & (end > start) & (covered(window, start, end) == end - start)
-    )
+    uncut = of_kind(ops, *COMPUTE) & (end > start)
+    if not all_inside:
+        uncut &= covered(window, start, end) == end - start
+    whole = np.flatnonzero(uncut)
     duration = end[whole] - start[whole]
     beside = covered(M, start[whole], end[whole])
     overlapped = 10 * beside >= 9 * duration

@@ -117,22 +117,22 @@ def _ops_of_ranks(trace: Trace, result: Overlap) -> Mapping[int, _Ops]:
     for rank, window in result.windows.of_rank.items():
         ops = trace.of_rank(rank)
         inside = touching(window, ops["start"].to_numpy(), ops["end"].to_numpy())
-        some = ops[inside]
-        comm = of_kind(some, Kind.COMM)
-        exposed = np.zeros(len(some), np.int64)
+        start, end, lane = (ops[c].to_numpy()[inside] for c in ("start", "end", "lane"))
+        comm = of_kind(ops, Kind.COMM)[inside]
+        exposed = np.zeros(len(start), np.int64)
         mine = (result.instances["rank"] == rank).to_numpy()
-        assert np.array_equal(result.instances["start"].to_numpy()[mine], some["start"].to_numpy()[comm]), (
+        assert np.array_equal(result.instances["start"].to_numpy()[mine], start[comm]), (
             f"rank {rank}: the instances are not the communication ops of the window"
         )
         exposed[comm] = result.instances["exposed_ns"].to_numpy()[mine]
         found[rank] = _Ops(
             position=int(np.searchsorted(ranks, rank)) + np.flatnonzero(inside),
-            start=some["start"].to_numpy(),
-            end=some["end"].to_numpy(),
-            lane=some["lane"].to_numpy().astype(np.int64),
-            compute=of_kind(some, *COMPUTE),
+            start=start,
+            end=end,
+            lane=lane.astype(np.int64),
+            compute=of_kind(ops, *COMPUTE)[inside],
             comm=comm,
-            memory=of_kind(some, Kind.MEMORY),
+            memory=of_kind(ops, Kind.MEMORY)[inside],
             exposed=exposed,
             window=window,
             all_compute=intersect(running(ops, *COMPUTE), window),

@@ -63,6 +63,12 @@ class Steps:
     table: pd.DataFrame
     spread: pd.DataFrame
 
+    @classmethod
+    def none(cls) -> Steps:
+        """Of no steps at all."""
+        table, spread = (pd.DataFrame(columns=list(c)).astype(c) for c in (STEP_COLUMNS, SPREAD_COLUMNS))
+        return cls(table, spread)
+
     @property
     def outliers(self) -> pd.DataFrame:
         """The rows of `table` that stand out."""
@@ -90,8 +96,9 @@ def steps(trace: Trace, step_pattern: str | None = None) -> Steps:
         head = {"rank": rank, "step": names, "start": start, "end": end}
         tables.append({**head, **figures, "outlier": _standing_out(figures["window_ns"])})
         spreads.append({"rank": rank, "n_steps": len(which), **_spread(figures)})
-    empty = pd.DataFrame(columns=list(STEP_COLUMNS))
-    table = pd.concat(map(pd.DataFrame, tables), ignore_index=True) if tables else empty
+    if not tables:
+        return Steps.none()
+    table = pd.concat(map(pd.DataFrame, tables), ignore_index=True)
     spread = pd.DataFrame(spreads, columns=list(SPREAD_COLUMNS))
     return Steps(table.astype(STEP_COLUMNS), spread.astype(SPREAD_COLUMNS))
 

@@ -7,8 +7,11 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
+from ..analysis.contention import Contention, contention
 from ..analysis.names import tally, unclassified
 from ..analysis.overlap import Overlap, overlap
+from ..analysis.regions import by_range, by_stream
+from ..analysis.steps import Steps, steps
 from ..analysis.window import windows
 from ..errors import OptionError
 from ..trace import NA, Provenance, Trace
@@ -34,6 +37,14 @@ class Document:
         Ops of these ranks that do not touch the window: no figure counts them.
     n_ranks : int
         How many ranks the program has, as far as the trace tells; more than are shown where only some are.
+    contention : Contention
+        How much compute is slowed down by the communication that it hides.
+    steps : Steps
+        The figures of each step; without rows where the window is not of steps.
+    by : str or None
+        What the report is broken down by, if asked: range, stream, collective, step or rank.
+    table : DataFrame or None
+        The rows of it; by range also where nothing was asked and the trace has ranges.
     warnings : tuple of str
         All that a reader must know before trusting a figure.
     """
@@ -45,6 +56,10 @@ class Document:
     gpus: tuple[str, ...]
     n_ops_outside: int
     n_ranks: int
+    contention: Contention
+    steps: Steps
+    by: str | None
+    table: pd.DataFrame | None
     warnings: tuple[str, ...]
 
     @property
@@ -59,19 +74,21 @@ def build(
     window: str | None = None,
     ranks: Sequence[int] | None = None,
     step_pattern: str | None = None,
+    by: str | None = None,
 ) -> Document:
     """Analyse a trace for a report.
 
     Raises
     ------
     OptionError
-        The window cannot be used, or a rank is not in the trace.
+        The window cannot be used, a rank is not in the trace, or there are no steps to show one by one.
     """
     n_ranks = max(len(trace.ranks), trace.provenance.world_size or 0)
     trace = only(trace, ranks)
     chosen = windows(trace, window, step_pattern)
     result = overlap(trace, chosen)
     names = tally(trace, chosen)
+    each = steps(trace, step_pattern) if chosen.mode == "steps" else Steps.none()
     return Document(
         provenance=trace.provenance,
         overlap=result,
@@ -80,8 +97,26 @@ def build(
         gpus=tuple(dict.fromkeys(trace.ranks["gpu"].dropna())),
         n_ops_outside=len(trace.ops) - int(result.ranks["n_ops"].sum()),
         n_ranks=n_ranks,
+        contention=contention(trace, chosen),
+        steps=each,
+        by=by,
+        table=_table(trace, result, each, by, step_pattern),
         warnings=_warnings(trace, result, names, n_ranks),
     )
+
+
+def _table(
+    trace: Trace, result: Overlap, each: Steps, by: str | None, step_pattern: str | None
+) -> pd.DataFrame | None:
+    if by == "range" or (by is None and len(trace.ranges)):
+        return by_range(trace, result, step_pattern)
+    if by == "stream":
+        return by_stream(trace, result)
+    if by == "step":
+        if not len(each.table):
+            raise OptionError("the window is not of steps", "use --window steps", "--by step")
+        return each.table
+    return {"collective": result.collectives, "rank": result.ranks}.get(by or "")
 
 
 def only(trace: Trace, ranks: Sequence[int] | None) -> Trace:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from fractions import Fraction
 from typing import Any
 
 import pandas as pd
@@ -23,11 +24,16 @@ def json_text(document: Document) -> str:
 
 
 def as_dict(document: Document) -> dict[str, Any]:
+    asked = (
+        {} if document.by in (None, "collective", "rank") else {f"by_{document.by}": records(_by(document))}
+    )
     return {
         "schema_version": SCHEMA_VERSION,
         "provenance": _provenance(document),
         "ranks": records(document.overlap.ranks),
         "collectives": records(document.overlap.collectives),
+        "contention": _contention(document),
+        **asked,
         "unclassified": records(document.unclassified[["name", "count", "sum_ns"]]),
         "warnings": list(document.warnings),
     }
@@ -61,6 +67,29 @@ def _provenance(document: Document) -> dict[str, Any]:
     }
 
 
+def _contention(document: Document) -> dict[str, Any]:
+    found = document.contention
+    return {
+        "hidden_ns": found.hidden_ns,
+        "contention_ns": _halves(found.total_ns),
+        "net_gain_ns": _halves(found.net_gain_ns),
+        "slowdown": found.slowdown,
+        "n_overlapped": found.n_overlapped,
+        "n_measured": found.n_measured,
+        "kernels": records(found.kernels),
+    }
+
+
+def _halves(ns: Fraction | None) -> int | float | None:
+    """A whole number of ns as one; a half, which a median may end in, as a decimal."""
+    return ns if ns is None else int(ns) if ns.denominator == 1 else float(ns)
+
+
+def _by(document: Document) -> pd.DataFrame:
+    assert document.table is not None
+    return document.table
+
+
 def records(table: pd.DataFrame) -> list[dict[str, Any]]:
     """Rows as plain Python values; a missing one is None."""
     columns = {c: table[c].astype(object).where(table[c].notna(), None).tolist() for c in table.columns}
@@ -68,14 +97,32 @@ def records(table: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def csv(document: Document) -> str:
-    """The table of ranks, one row each; what does not exist is empty."""
-    return str(document.overlap.ranks.to_csv(index=False))
+    """The table of ranks, or what was asked for; what does not exist is empty, a path's names stand between "/"."""
+    if document.by is None:
+        return str(document.overlap.ranks.to_csv(index=False))
+    table = _by(document)
+    if "path" in table:
+        table = table.assign(path=table["path"].map("/".join))
+    return str(table.to_csv(index=False))
 
 
 def markdown(document: Document) -> str:
     """Headline and tables in Markdown."""
+    from . import breakdown
     from .text import headline, setting
 
+    if document.by is not None:
+        shown = breakdown.full(document)
+        head = [
+            f"**{shown.title}**",
+            "",
+            *(f"- {label}: {_inline(words)}" for label, words in setting(document)),
+        ]
+        # Spaces at the start of a cell are lost in HTML; these are not.
+        cells = [[_inline(c).replace("  ", "&nbsp;&nbsp;") for c in row] for row in shown.rows]
+        notes = [_inline(w) for w in (*([shown.note] if shown.note else []), *document.warnings)]
+        lines = [*head, "", *_table(shown.head, cells), "", *(f"- {note}" for note in notes)]
+        return "\n".join(lines).rstrip() + "\n"
     ranks, collectives = document.overlap.ranks, document.overlap.collectives
     unit = scale(ranks["window_ns"].max())
     head = ["rank", "window", "compute", "exposed comm", "exposed memory", "idle", "comm", "hidden"]
@@ -116,6 +163,7 @@ def markdown(document: Document) -> str:
             for u in records(document.unclassified)
         ]
         lines += ["", *_table(head, rows)]
+    lines += ["", *map(_inline, breakdown.sentences(document))]
     lines += [""] * bool(document.warnings) + [f"- {_inline(w)}" for w in document.warnings]
     return "\n".join(lines) + "\n"
 

@@ -10,8 +10,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from . import breakdown
 from .document import Document
-from .words import duration, escape, percent, scale, shortened, size
+from .words import count, duration, escape, number, percent, scale, shortened, size
 
 __all__ = ["headline", "render", "setting"]
 
@@ -48,9 +49,15 @@ def render(document: Document, *, colour: bool = False) -> str:
     console.print(Text(first, style="bold"))
     for line in rest:
         console.print(Text(line))
-    _ranks(console, document)
-    _collectives(console, document)
-    _unknown(console, document)
+    if document.by is not None:
+        _breakdown(console, breakdown.full(document))
+    else:
+        _ranks(console, document)
+        for sentence in breakdown.sentences(document):
+            console.print(Text(sentence))
+        _collectives(console, document)
+        _breakdown(console, breakdown.brief(document))
+        _unknown(console, document)
     _warnings(console, document)
     written = console.file
     assert isinstance(written, io.StringIO)
@@ -193,13 +200,13 @@ def _ranks(console: Console, document: Document) -> None:
     head = ["rank", "window", "= compute", "+ exposed\ncomm", "+ exposed\nmemory", "+ idle", "comm", "hidden"]
     table = _table(console, f"Where the time went ({unit[1]}{_of(document)})", head)
     for row in ranks.head(MOST_RANKS).to_dict("records"):
-        figures = (_number(row[p], unit) for p in PARTS)
+        figures = (number(row[p], unit) for p in PARTS)
         table.add_row(str(row["rank"]), *figures, percent(row["overlap_ns"], row["comm_ns"]))
     mean = ranks[[*PARTS, "overlap_ns"]].mean()
     if len(ranks) > 1:
         table.add_section()
         hidden = percent(mean["overlap_ns"], mean["comm_ns"])
-        table.add_row("mean", *(_number(mean[p], unit) for p in PARTS), hidden)
+        table.add_row("mean", *(number(mean[p], unit) for p in PARTS), hidden)
     table.add_row("share", *(percent(mean[p], mean["window_ns"]) for p in PARTS), "")
     console.print(table)
     if len(ranks) > MOST_RANKS:
@@ -239,12 +246,24 @@ def _collectives(console: Console, document: Document) -> None:
         nbytes = table.loc[table["collective"] == name, "bytes"]
         out.add_row(
             str(name),
-            _count(row["count"] / n),
+            count(row["count"] / n),
             "n/a" if nbytes.isna().any() else size(int(nbytes.sum()) / n),
-            *(_number(row[c] / n, unit) for c in ("sum_ns", "union_ns", "exposed_ns")),
+            *(number(row[c] / n, unit) for c in ("sum_ns", "union_ns", "exposed_ns")),
             percent(row["overlap_ns"], row["union_ns"]),
         )
     console.print(out)
+
+
+def _breakdown(console: Console, shown: breakdown.Breakdown | None) -> None:
+    if shown is None:
+        return
+    out = _table(console, shown.title, shown.head)
+    out.columns[0].no_wrap = True
+    for row in shown.rows:
+        out.add_row(*(Text(cell) for cell in row))
+    console.print(out)
+    if shown.note is not None:
+        console.print(Text(shown.note, style="dim"))
 
 
 def _unknown(console: Console, document: Document) -> None:
@@ -258,7 +277,7 @@ def _unknown(console: Console, document: Document) -> None:
     out = _table(console, title, ["name", "count", f"sum ({unit[1]})"])
     for row in table.head(MOST_UNKNOWN).to_dict("records"):
         name = Text(shortened(escape(row["name"]), MOST_OF_A_NAME), overflow="fold")
-        out.add_row(name, f"{row['count']:,}", _number(row["sum_ns"], unit))
+        out.add_row(name, f"{row['count']:,}", number(row["sum_ns"], unit))
     console.print(out)
     if len(table) > MOST_UNKNOWN:
         console.print(Text(f"{len(table) - MOST_UNKNOWN} more: overlapscope kernels lists all", style="dim"))
@@ -273,13 +292,3 @@ def _warnings(console: Console, document: Document) -> None:
     for warning in document.warnings:
         table.add_row("-", Text(escape(warning), overflow="fold"))
     console.print(table)
-
-
-def _number(ns: float, unit: tuple[int, str]) -> str:
-    value = ns / unit[0]
-    # Three decimals as long as six columns of them fit a line.
-    return f"{value:,.0f}" if unit[0] == 1 else f"{value:,.1f}" if value >= 10_000 else f"{value:,.3f}"
-
-
-def _count(value: float) -> str:
-    return f"{value:,.0f}" if value == int(value) else f"{value:,.1f}"
