@@ -47,12 +47,33 @@ Where the time went (ms, 2 steps together)
  share  100.0 %      8.0 %     34.4 %      0.2 %  57.4 %  34.4 %
 
 Compute: 40.2 % GEMM, 14.3 % attention. Communication under GEMMs: 0.0 %.
+Steps: median 7.987 ms (spread 0.427 ms), 2.748 ms of it exposed. Too few to
+tell outliers.
 
 Communication (ms, 2 steps together, mean of 2 ranks)
 
  collective  count    bytes  time (sum)  time (union)  exposed  hidden
  ─────────────────────────────────────────────────────────────────────
  all_reduce      8  65.5 kB       5.496         5.496    5.496   0.0 %
+
+Where in the program (ms, 2 steps together, mean of 2 ranks)
+
+ range                           ops  compute   comm  overlap  exposed
+ ─────────────────────────────────────────────────────────────────────
+ forward                          28    0.561  3.190    0.000    3.190
+   layer 0                        28    0.561  3.190    0.000    3.190
+     attn.o                        6    0.049  1.998    0.000    1.998
+       attn.o.all_reduce           2    0.000  1.998    0.000    1.998
+     mlp.down                      6    0.080  1.192    0.000    1.192
+       mlp.down.all_reduce         2    0.000  1.192    0.000    1.192
+ backward                         44    0.717  2.306    0.000    2.306
+   layer 0.grad                   44    0.717  2.306    0.000    2.306
+     mlp.up.grad                   8    0.122  1.234    0.000    1.234
+       mlp.up.grad.all_reduce      2    0.000  1.234    0.000    1.234
+     attn.qkv.grad                 8    0.112  1.071    0.000    1.071
+       attn.qkv.grad.all_reduce    2    0.000  1.071    0.000    1.071
+
+14 more: --by range lists all
 
 Good to know
 - no GPU work in this trace: it is a CPU run, analysed on its host threads

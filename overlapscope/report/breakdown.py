@@ -15,7 +15,7 @@ __all__ = ["Breakdown", "brief", "full", "sentences"]
 
 MOST_RANGES = 12  # rows of the tree in a report that was not asked for one: a glance, half a screen
 MOST_OUTLIERS = 4
-NAME_WIDTH = 34  # what six columns of figures leave of an 80-column line
+LINE = 80 - 2  # the table has an empty column on either side
 
 Cell = Callable[[dict[str, Any], tuple[int, str]], str]
 """What a row shows in a column, times in a unit."""
@@ -113,8 +113,10 @@ def _ranges(table: pd.DataFrame, unit: tuple[int, str]) -> tuple[list[str], list
         path = row["path"]
         name = PLACES[row["place"]] if not path else "  " * (len(path) - 1) + escape(path[-1])
         figures = [number(row[c], unit) for c in MEANS[1:]]
-        rows.append([shortened(name or "(no name)", NAME_WIDTH), count(row["n_ops"]), *figures])
-    return head, rows
+        rows.append([name or "(no name)", count(row["n_ops"]), *figures])
+    columns = zip(head[1:], *(row[1:] for row in rows), strict=True)
+    left = LINE - sum(2 + max(map(len, column)) for column in columns)
+    return head, [[shortened(row[0], left), *row[1:]] for row in rows]
 
 
 def _ranges_note(document: Document) -> str | None:
@@ -207,14 +209,16 @@ def _contention(document: Document) -> list[str]:
         ]
     n = document.n_steps
     what = "step" if document.overlap.windows.mode == "steps" else "window"
-    hidden, lost, gain = (
-        duration(float(t) / n) for t in (found.hidden_ns, found.total_ns, found.net_gain_ns)
-    )
+    hidden, lost, gain = (_signed(float(t) / n) for t in (found.hidden_ns, found.total_ns, found.net_gain_ns))
     return [
-        f"Compute under communication is {100 * found.slowdown:+.1f} % slower ({found.n_measured:,} of "
-        f"{found.n_overlapped:,} ops under it compare): overlap hides {hidden} and costs {lost} per {what}, "
-        f"a net gain of {gain}."
+        f"Compute under communication takes {100 * (1 + found.slowdown):.1f} % of its time alone "
+        f"({found.n_measured:,} of {found.n_overlapped:,} ops compare): overlap hides {hidden} and costs {lost} "
+        f"per {what}, a net gain of {gain}."
     ]
+
+
+def _signed(ns: float) -> str:
+    return "-" * (ns < 0) + duration(abs(ns))
 
 
 def spread(document: Document) -> str:
