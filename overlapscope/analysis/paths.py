@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from ..classify import Kind
-from ..intervals import Int64, enclosing
+from ..intervals import Int64, enclosing, innermost
 from ..trace import NA, Trace
 from .attribution import axis, launched_in
 from .window import step_ranges
@@ -98,17 +98,24 @@ def paths(trace: Trace, step_pattern: str | None = None) -> Paths:
 
 
 def _parents(trace: Trace, level: npt.NDArray[np.bool_], leaf: npt.NDArray[np.bool_]) -> Int64:
-    """For each range the innermost one on its thread that holds all of it and is a level but no leaf, or -1."""
+    """For each range the one around it on its thread, of those that are a level and no leaf; -1 where there is none.
+
+    It is the innermost one that holds all of the range; of a leaf, which may outlast it, all of its beginning.
+    """
     parent = np.full(len(level), -1, np.int64)
     some = np.flatnonzero(level)
     if not len(some):
         return parent
     rank, thread, start, end = (trace.ranges[c].to_numpy()[some] for c in ("rank", "thread", "start", "end"))
     first, last = axis(np.tile(rank, 2), np.tile(thread, 2), np.concatenate([start, end])).reshape(2, -1)
-    around = enclosing(first, last)
-    parent[some[around >= 0]] = some[around[around >= 0]]
-    while (inside := (parent >= 0) & leaf[parent]).any():
-        parent[inside] = parent[parent[inside]]
+    ends = leaf[some]
+    inner, outer = np.flatnonzero(ends), np.flatnonzero(~ends)
+    for mine, around in (
+        (outer, enclosing(first[outer], last[outer])),
+        (inner, innermost(first[outer], last[outer], first[inner])),
+    ):
+        found = around >= 0
+        parent[some[mine[found]]] = some[outer[around[found]]]
     return parent
 
 

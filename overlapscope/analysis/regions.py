@@ -144,10 +144,11 @@ def _with_those_around(tree: Paths, node: Int64) -> tuple[Int64, Int64]:
     """Each op with its own path and with every one around it: (position of the op, row)."""
     op = np.arange(len(node))
     row = np.select([node == OUTSIDE, node == UNKNOWN], [len(tree.names), len(tree.names) + 1], node)
+    above = np.append(tree.parent, [-1, -1])  # the last two: of OUTSIDE and UNKNOWN
     ops, rows = [op], [row]
     while True:
-        inside = (node >= 0) & (tree.parent[node] >= 0) if len(tree.names) else np.zeros(len(node), np.bool_)
-        op, node = op[inside], tree.parent[node[inside]]
+        inside = above[node] >= 0
+        op, node = op[inside], above[node[inside]]
         if not len(op):
             return np.concatenate(ops), np.concatenate(rows)
         ops.append(op)
