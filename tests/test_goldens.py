@@ -47,8 +47,7 @@ Where the time went (ms, 2 steps together)
  share  100.0 %      8.0 %     34.4 %      0.2 %  57.4 %  34.4 %
 
 Compute: 40.2 % GEMM, 14.3 % attention. Communication under GEMMs: 0.0 %.
-Steps: median 7.987 ms (spread 0.427 ms), 2.748 ms of it exposed. Too few to
-tell outliers.
+Steps: median 7.987 ms (spread 0.427 ms), 2.748 ms of it exposed.
 
 Communication (ms, 2 steps together, mean of 2 ranks)
 

@@ -63,8 +63,7 @@ Where the time went (ms, 2 steps together)
 Compute: >99.9 % GEMM. Communication under GEMMs: 20.0 %.
 Slowdown of compute under communication: n/a. 0 ops ran under it; no kernel has
 3 instances both under it and beside it to compare.
-Steps: median 8.000 ms (spread 0.000 ms), 2.000 ms of it exposed. Too few to
-tell outliers.
+Steps: median 8.000 ms (spread 0.000 ms), 2.000 ms of it exposed.
 
 Communication (ms, 2 steps together, mean of 2 ranks)
 

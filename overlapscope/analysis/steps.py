@@ -14,7 +14,7 @@ from ..trace import Trace
 from .overlap import COMPUTE, running
 from .window import find_steps, step_bounds
 
-__all__ = ["SPREAD_COLUMNS", "STEP_COLUMNS", "Steps", "steps"]
+__all__ = ["FEWEST", "SPREAD_COLUMNS", "STEP_COLUMNS", "Steps", "steps"]
 
 FIGURES = ("window", "compute", "comm", "overlap", "exposed_comm", "exposed_memory", "idle")
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from ..analysis.steps import FEWEST
 from .document import Document
 from .words import count, duration, escape, number, percent, scale, shortened
 
@@ -223,20 +224,18 @@ def _signed(ns: float) -> str:
 
 def spread(document: Document) -> str:
     """Median step, spread, and the steps that stand out, named."""
-    table, spreads = document.steps.table, document.steps.spread
+    spreads = document.steps.spread
     window, mad = spreads["window_median_ns"].mean(), spreads["window_mad_ns"].mean()
     unit = scale(window)
     exposed = duration(spreads["exposed_comm_median_ns"].mean(), unit)
     text = f"Steps: median {duration(window, unit)} (spread {duration(mad, unit)}), {exposed} of it exposed."
     out = document.steps.outliers
     if not len(out):
-        few = spreads["n_steps"].max() < 5
-        return text + (" Too few to tell outliers." if few else " None stands out.")
+        return text + " None stands out." * bool(spreads["n_steps"].max() >= FEWEST)
     named = []
     for step, rows in list(out.groupby("step", sort=False))[:MOST_OUTLIERS]:
         of_rank = spreads.set_index("rank")["window_median_ns"]
         ratios = rows["window_ns"] / rows["rank"].map(of_rank)
         named.append(f"{escape(str(step))} ({ratios.loc[(ratios - 1).abs().idxmax()]:.2f}x)")
     more = out["step"].nunique() - len(named)
-    assert len(table)
     return f"{text} Outliers: {', '.join(named)}{f' and {more} more' if more else ''}."
