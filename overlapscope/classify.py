@@ -24,6 +24,13 @@ else:
 
 __all__ = ["Classifier", "Collective", "Kind", "Rule", "Verdict"]
 
+LONGEST = 4096
+"""Characters of a name that rules see; the longest of any trace known to us has 1,956. Some patterns take time with
+the square of the length: 15 s for a name of 100,000."""
+
+HANDOVER = "host-handover"
+"""Id of a rule."""
+
 Scope = Literal["kernel", "host", "annotation"]
 Search = Callable[[str], object]
 
@@ -81,6 +88,11 @@ class Verdict:
     library: str | None = None
     fused_comm: bool = False
     rule: str | None = None
+
+    @property
+    def hands_over(self) -> bool:
+        """Whether an operator around this one only waits, or computes by others that are recorded inside it."""
+        return self.rule == HANDOVER
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +171,7 @@ class Classifier:
         """The verdict of the scope's first rule that matches one of the names."""
         if scope not in self._tables:  # compiled when first asked for: a GPU trace needs no host rules
             self._tables[scope] = _Table(rule for rule in self.rules if rule.scope == scope)
+        names = tuple(name[:LONGEST] for name in names)
         for rule, search in self._tables[scope].candidates(*names):
             for name in names:
                 if search(name):
@@ -236,10 +249,14 @@ def _default() -> Classifier:
 
 def _read(path: Path) -> tuple[Rule, ...]:
     """The rules of a file, each checked."""
+    if path.exists() and not (path.is_file() or path.is_dir()):  # a pipe would be waited for
+        raise RulesError("is no regular file", "name a TOML file of rules", path)
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise RulesError(f"cannot be read ({error.strerror})", "name a TOML file of rules", path) from error
+    except RecursionError as error:
+        raise RulesError("is nested too deeply", "keep only [[rule]] tables", path) from error
     except ValueError as error:  # not UTF-8, not TOML
         raise RulesError(f"is not TOML: {error}", "mend it there", path) from error
     entries = document.pop("rule", None)

@@ -9,6 +9,7 @@
     │   ├── OptionError               an option, or options together, that make no sense
     │   └── RulesError                a rules file that cannot be used
     └── RunError                      a run that was asked for rightly and failed
+    Interrupted                       exit code 128 + its number: a signal, which nothing takes for a failure
 
 A message is one line: what it is about (file, option, rank), what is wrong, and what to do. The command
 line prints it and exits with the class's code; nothing else decides exit codes.
@@ -17,9 +18,11 @@ line prints it and exits with the class's code; nothing else decides exit codes.
 from __future__ import annotations
 
 import os
+import signal
 
 __all__ = [
     "InputError",
+    "Interrupted",
     "NotATraceError",
     "OptionError",
     "OverlapscopeError",
@@ -97,3 +100,19 @@ class RunError(OverlapscopeError):
     ) -> None:
         self.detail = detail
         super().__init__(what, remedy, about)
+
+    @classmethod
+    def of(cls, end: Interrupted, remedy: str | None = None) -> RunError:
+        """A run that a signal cut short; it keeps the signal's exit code."""
+        error = cls(str(end), remedy)
+        error.exit_code = end.exit_code
+        return error
+
+
+class Interrupted(BaseException):
+    """Ctrl-C, SIGTERM or SIGHUP. No Exception, so that nothing that handles failures catches it by chance."""
+
+    def __init__(self, number: int) -> None:
+        self.exit_code = 128 + number  # as shells have it
+        name = signal.Signals(number).name
+        super().__init__("interrupted" if number == signal.SIGINT else f"ended by {name}")

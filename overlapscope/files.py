@@ -49,6 +49,6 @@ def replacing(path: Path, *, force: bool = False) -> Iterator[Path]:
 
 
 def write_text(path: Path, text: str, *, force: bool = False) -> None:
-    """Write a whole text file, UTF-8."""
+    """Write a whole text file, UTF-8; bytes of a path that are not stand as escapes."""
     with replacing(path, force=force) as beside:
-        beside.write_text(text, encoding="utf-8")
+        beside.write_text(text, encoding="utf-8", errors="backslashreplace")

@@ -16,9 +16,11 @@ __all__ = [
     "EMPTY",
     "Int64",
     "Spans",
+    "around",
     "claim",
     "covered",
     "enclosing",
+    "held",
     "innermost",
     "intersect",
     "measure",
@@ -182,6 +184,12 @@ def outermost(start: Int64, end: Int64) -> npt.NDArray[np.bool_]:
     return keep
 
 
+def around(start: Int64, end: Int64, instant: Int64) -> npt.NDArray[np.bool_]:
+    """Mask of the intervals that hold one of the instants at least. Any order."""
+    instant = np.sort(instant)
+    return np.searchsorted(instant, end) > np.searchsorted(instant, start)
+
+
 def innermost(start: Int64, end: Int64, instant: Int64) -> Int64:
     """For each instant the interval that holds it and began last (of those that began together, the one that
     ends first): its position, or -1 where none holds it. Any order; where intervals nest it is the innermost.
@@ -203,6 +211,25 @@ def innermost(start: Int64, end: Int64, instant: Int64) -> Int64:
     return np.asarray(np.where(at >= 0, order[at], -1), np.int64)
 
 
+def held(start: Int64, end: Int64) -> tuple[Int64, Int64, Int64]:
+    """The time that each interval holds as the :func:`innermost`: what its inner ones leave of it.
+
+    Returns
+    -------
+    (start, end, owner)
+        Disjoint pieces in order, with the position of the interval that each belongs to. Pieces that touch have
+        different owners.
+    """
+    edges = np.unique(np.concatenate([start, end]))
+    if len(edges) < 2:
+        return _NONE, _NONE, _NONE
+    owner = innermost(start, end, edges[:-1])
+    first = np.flatnonzero(np.concatenate([[True], owner[1:] != owner[:-1]]))
+    last = np.append(first[1:], len(owner))
+    some = owner[first] >= 0
+    return edges[first][some], edges[last][some], owner[first][some]
+
+
 def enclosing(start: Int64, end: Int64) -> Int64:
     """For each interval the innermost other one that holds all of it, as a position, or -1. Any order.
 
@@ -211,8 +238,8 @@ def enclosing(start: Int64, end: Int64) -> Int64:
     order = np.lexsort((np.arange(len(start)), -end, start))
     outer = _encloses(end[order])
     found = np.full(len(start), -1, np.int64)
-    held = outer >= 0
-    found[order[held]] = order[outer[held]]
+    inside = outer >= 0
+    found[order[inside]] = order[outer[inside]]
     return found
 
 

@@ -15,8 +15,14 @@ role             what the range is
 ``layer``        one layer, ``layer 0``
 ``sharded``      work that shrinks with the number of ranks
 ``replicated``   work that every rank does in full
-``comm``         a collective, from its call to its end; the payload is its bytes
+``comm``         a collective, ``<what>.<collective>`` (``mlp.down.all_reduce``), from its call to its end; the
+                 payload is its bytes
+``wait``         the program is in a collective's call, or waits for its end, and computes nothing
+``sweep``        one exchange that is timed for its size, and nothing else (:func:`point`)
 ===============  ====================================================================================
+
+A collective that is started and waited for later is a :func:`start` before the call, ended after the wait, with
+``wait`` ranges around the call and the waiting alone: it runs beside whatever the program does meanwhile.
 
 Nothing is emitted, and next to nothing spent, unless something records. Neither torch nor nvtx is imported
 before the first range; a program without either runs as it would without markers.
@@ -30,12 +36,15 @@ before the first range; a program without either runs as it would without marker
 from __future__ import annotations
 
 import json
+import os
+import re
 import sys
 from contextlib import ContextDecorator
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-__all__ = ["DOMAIN", "Range", "link", "range", "rank", "start", "step", "warmup"]
+__all__ = ["DOMAIN", "Point", "Range", "link", "point", "range", "rank", "start", "step", "warmup"]
 
 DOMAIN = "overlapscope"
 """The NVTX domain of the ranges, and the key of the roles in a PyTorch profile."""
@@ -147,6 +156,50 @@ def link(text: str) -> None:
         pass
 
 
+@dataclass(frozen=True)
+class Point:
+    """One size of a sweep over a collective; the name of its range says all of it.
+
+    Attributes
+    ----------
+    collective : str
+        all_reduce, all_gather, reduce_scatter, all_to_all or send_recv.
+    bytes : int
+        Of the whole array; of the message for send_recv.
+    count : int
+        Elements as the call takes them: of a rank's part for all_gather, reduce_scatter and all_to_all.
+    dtype, redop : str
+        Element type, and sum or none.
+    wrong : int
+        Elements, over all ranks, that were found wrong when it was checked.
+    """
+
+    collective: str
+    bytes: int
+    count: int
+    dtype: str
+    redop: str
+    wrong: int
+
+    def __str__(self) -> str:
+        """``all_reduce 1024 B, 256 float32 sum, 0 wrong``, which :meth:`parse` reads again."""
+        return f"{self.collective} {self.bytes} B, {self.count} {self.dtype} {self.redop}, {self.wrong} wrong"
+
+    @classmethod
+    def parse(cls, name: str) -> Point | None:
+        """The point that a range's name tells; None where it is none."""
+        match = re.fullmatch(r"(\w+) (\d{1,18}) B, (\d{1,18}) (\w+) (\w+), (\d{1,18}) wrong", name, re.ASCII)
+        if match is None:
+            return None
+        collective, nbytes, count, dtype, redop, wrong = match.groups()
+        return cls(collective, int(nbytes), int(count), dtype, redop, int(wrong))
+
+
+def point(what: Point) -> Range:
+    """The range of one exchange of a sweep: what is launched inside is timed as that and nothing else."""
+    return range(str(what), "sweep", bytes=what.bytes)
+
+
 def _listening() -> Any:
     """The nvtx module, or None where no tool listens. A tool is there from a process's start or never is."""
     global _nvtx
@@ -157,8 +210,43 @@ def _listening() -> Any:
             _nvtx = None
         else:
             # Without a tool newer versions give a stand-in for a domain, which has no handle.
-            _nvtx = nvtx if hasattr(nvtx.get_domain(DOMAIN), "handle") else None
+            _nvtx = nvtx if hasattr(nvtx.get_domain(DOMAIN), "handle") else _unasked(nvtx)
     return _nvtx
+
+
+def _unasked(nvtx: Any) -> Any:
+    """Ranges for a tool that does not say that it listens, or None where no tool is there.
+
+    nvtx 0.2.12 and newer asks a tool whether it wants the domain, and records nothing otherwise. Tools older than
+    the question, such as nsys 2022.4, never answer, and record all the same what they are sent.
+    """
+    if "NVTX_INJECTION64_PATH" not in os.environ:
+        return None
+    try:
+        return _Unasked(nvtx)
+    except (AttributeError, TypeError):  # this goes by nvtx's inside, which may change
+        return None
+
+
+class _Unasked:
+    """The functions of the nvtx module for our domain, which is there whatever the tool says."""
+
+    def __init__(self, nvtx: Any) -> None:
+        self._domain = object.__new__(nvtx.Domain)  # whose __new__ asks
+        self._domain.handle = nvtx._lib.lib.DomainHandle(DOMAIN)
+        self._domain.__init__(DOMAIN)
+
+    def push_range(self, name: str, domain: str, category: str | None, payload: int | None) -> None:
+        self._domain.push_range(self._domain.get_event_attributes(name, None, category, payload))
+
+    def pop_range(self, domain: str) -> None:
+        self._domain.pop_range()
+
+    def start_range(self, name: str, domain: str, category: str | None, payload: int | None) -> Any:
+        return self._domain.start_range(self._domain.get_event_attributes(name, None, category, payload))
+
+    def end_range(self, started: Any) -> None:
+        self._domain.end_range(started)
 
 
 def _profiling() -> Any:

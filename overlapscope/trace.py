@@ -21,6 +21,7 @@ __all__ = [
     "LIMIT",
     "NA",
     "NAME_COLUMNS",
+    "NOT_ALIGNED",
     "OP_COLUMNS",
     "RANGE_COLUMNS",
     "RANK_COLUMNS",
@@ -35,6 +36,9 @@ NA = int(np.iinfo(np.int64).min)
 
 LIMIT = 2**62
 """Times from here on (146 years, in ns) leave no room for a sum in 64 bits; readers refuse them."""
+
+NOT_ALIGNED = "not aligned"
+"""How `Provenance.clock` begins where the files' clocks could not be brought together."""
 
 KIND_DTYPE = pd.CategoricalDtype([k.value for k in Kind])
 COLLECTIVE_DTYPE = pd.CategoricalDtype([c.value for c in Collective])
@@ -51,6 +55,8 @@ OP_COLUMNS: dict[str, str] = {
     "thread": "int64",  # OS thread that launched it, or NA
     "bytes": "int64",  # bytes moved (memory) or of the whole array (comm), or NA
     "group": "int32",  # number of ranks in the communicator, or -1
+    "communicator": "int32",  # the same number on every rank of a communicator, or -1
+    "sequence": "int32",  # the collective's number on its communicator, or -1
     "shape": "int32",  # row of `shapes`, or -1
 }
 """Columns of `Trace.ops`, sorted by (rank, start)."""
@@ -68,7 +74,7 @@ RANGE_COLUMNS: dict[str, str] = {
 
 NAME_COLUMNS: tuple[str, ...] = ("string", "short", "kind", "collective", "library", "fused_comm", "rule")
 LANE_COLUMNS: tuple[str, ...] = ("rank", "device", "stream", "label")
-RANK_COLUMNS: tuple[str, ...] = ("rank", "device", "pid", "gpu", "source")
+RANK_COLUMNS: tuple[str, ...] = ("rank", "device", "pid", "gpu", "source", "clock")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +103,20 @@ class Provenance:
     sources: tuple[Source, ...]
     lanes: str = "gpu"  # or "host": a CPU run, analysed on its threads
     ranks_from: str = ""  # how ranks were determined, in words
+    ranks_recorded: bool = True  # or numbered by order
     clock: str = ""  # how the files' clocks were brought together, in words
     origin_ns: int | None = None  # wall clock of time 0, ns since the epoch
     world_size: int | None = None
     command: str | None = None  # the `overlapscope run` that made it
     link: str | None = None  # the paced link of a `run`, None for a real one
+    from_ranges: bool = False  # nothing but the program's own ranges was recorded: ops are made of them
     dropped: tuple[Dropped, ...] = ()
     warnings: tuple[str, ...] = ()
+
+    @property
+    def one_clock(self) -> bool:
+        """Whether times of different ranks compare."""
+        return not self.clock.startswith(NOT_ALIGNED)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -120,8 +133,9 @@ class Trace:
         that computes or a collective. ``start``, ``end``, ``rank``; ``lane``: row of `lanes`; ``name``: row of
         `names`; ``kind``: gemm, attention, compute, comm or memory; ``collective``: of a comm op, else missing;
         ``launch``, ``thread``: when and on which OS thread the host launched it, or NA; ``bytes``: moved by a
-        copy, or of the whole array of a collective, or NA; ``group``: ranks in the communicator, or -1; ``shape``: row
-        of `shapes`, or -1.
+        copy, or of the whole array of a collective, or NA; ``group``: ranks in the communicator, or -1;
+        ``communicator``: its number, the same on all its ranks, or -1; ``sequence``: the collective's number on
+        it, or -1; ``shape``: row of `shapes`, or -1.
     ranges : DataFrame
         One row per NVTX range or profiler annotation, by (rank, start): ``start``, ``end`` (NA: never closed),
         ``rank``, ``thread``, ``name``, ``domain`` ("": the default one), ``role`` (of the marker convention, see
@@ -133,7 +147,10 @@ class Trace:
     lanes : DataFrame
         One row per lane: ``rank``, ``device`` (NA on a CPU run), ``stream`` (thread on a CPU run), ``label``.
     ranks : DataFrame
-        One row per rank, by rank: ``rank``, ``device``, ``pid`` (NA where unknown), ``gpu`` (name), ``source``.
+        One row per rank, by rank: ``rank``, ``device``, ``pid`` (NA where unknown), ``gpu`` (name), ``source``,
+        ``clock`` (ranks with one number were recorded by one clock).
+    communicators : tuple of str
+        What names each communicator, in every file of the program; ``ops.communicator`` is the place in it.
     provenance : Provenance
         Where all this comes from, how ranks and clocks were determined, what was dropped.
     shapes : tuple of str
@@ -148,6 +165,7 @@ class Trace:
     lanes: pd.DataFrame
     ranks: pd.DataFrame
     provenance: Provenance
+    communicators: tuple[str, ...] = ()
     shapes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

@@ -28,11 +28,22 @@ NAMES = [(k.value, None, k.value, None, None, False, "made") for k in Kind]
 
 def made(ops: Sequence[Row], ranges: Sequence[Row] = (), ranks: int = 2) -> Trace:
     """Ops (rank, start, end, kind; launch and thread if known) and ranges (rank, thread, start, end, name; role)."""
-    usual = {"lane": 0, "launch": NA, "thread": NA, "bytes": NA, "group": -1, "collective": None, "shape": -1}
+    usual = {
+        "lane": 0,
+        "launch": NA,
+        "thread": NA,
+        "bytes": NA,
+        "group": -1,
+        "communicator": -1,
+        "sequence": -1,
+        "collective": None,
+        "shape": -1,
+    }
     rows = [{**usual, "name": [k.value for k in Kind].index(op["kind"]), **op} for op in ops]
     for row in rows:
         row["lane"] = row["rank"]
-        row["collective"] = "other" if row["kind"] == "comm" else None
+        if row["kind"] == "comm" and row["collective"] is None:
+            row["collective"] = "other"
     table = pd.DataFrame(rows, columns=list(OP_COLUMNS))
     table = table.sort_values(["rank", "start"], kind="stable", ignore_index=True)
     table = table.astype({**OP_COLUMNS, "kind": KIND_DTYPE, "collective": COLLECTIVE_DTYPE})
@@ -45,6 +56,6 @@ def made(ops: Sequence[Row], ranges: Sequence[Row] = (), ranks: int = 2) -> Trac
         told,
         pd.DataFrame(NAMES, columns=list(NAME_COLUMNS)),
         pd.DataFrame([(r, 0, 7, "stream 7") for r in range(ranks)], columns=list(LANE_COLUMNS)),
-        pd.DataFrame([(r, 0, r, None, "made") for r in range(ranks)], columns=list(RANK_COLUMNS)),
+        pd.DataFrame([(r, 0, r, None, "made", 0) for r in range(ranks)], columns=list(RANK_COLUMNS)),
         Provenance((Source("made", "nsys", "test"),)),
     )

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 import stat
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 import overlapscope as osc
 from builders import TraceBuilder, nsys
+from overlapscope.report import document
 
 GEMM = "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_64x3_tn"
 
@@ -113,8 +116,14 @@ def test_missing_and_directory(tmp_path: Path) -> None:
 
 
 def test_run_directory_that_captured_nothing(tmp_path: Path) -> None:
-    (tmp_path / "run.json").write_text("{}")
+    (tmp_path / "run.json").write_text('{"schema_version": 1, "workload": "block"}')
     assert "is a run directory without trace.sqlite" in refusal(tmp_path)
+
+
+@pytest.mark.parametrize("content", ["{}", "no JSON", "[" * 100_000, '{"schema_version": 1}'])
+def test_a_run_json_of_somebody_else_makes_no_run_directory(export: Path, content: str) -> None:
+    (export.parent / "run.json").write_text(content)
+    assert len(osc.load(export.parent).ops) == 3000
 
 
 @pytest.mark.skipif(sys.platform == "win32" or os.geteuid() == 0, reason="root reads everything")
@@ -291,3 +300,84 @@ def test_convert_never_replaces_what_is_no_file(export: Path, tmp_path: Path) ->
     with pytest.raises(osc.OptionError, match="is no regular file"):
         nsys_format.write(osc.load(export), pipe, force=True)
     assert stat.S_ISFIFO(pipe.stat().st_mode)
+
+
+def change(path: Path, statement: str) -> None:
+    db = sqlite3.connect(path)
+    db.executescript(statement)
+    db.close()
+
+
+@pytest.mark.parametrize("value", ["NULL", "-1", "1024", "4294967295", "9223372036854775807"])
+def test_kernels_on_no_device_are_counted_and_no_rank_of_their_own(export: Path, value: str) -> None:
+    table = "CUPTI_ACTIVITY_KIND_KERNEL"  # without nsys's NOT NULL, which not every version has
+    change(
+        export,
+        f"CREATE TABLE k AS SELECT * FROM {table}; DROP TABLE {table}; ALTER TABLE k RENAME TO {table}",
+    )
+    change(export, f"UPDATE {table} SET deviceId = {value} WHERE rowid <= 3")
+    trace = osc.load(export)
+    assert len(trace.ranks) == 1
+    assert len(trace.ops) == 2997
+    assert [(d.count, d.what) for d in trace.provenance.dropped] == [(3, "ops")]
+    change(export, f"UPDATE {table} SET deviceId = {value}")
+    assert "no kernel says which GPU it ran on" in refusal(export)
+
+
+def test_ranges_without_a_thread_are_counted(tmp_path: Path) -> None:
+    t = TraceBuilder()
+    p = t.process(pid=1)
+    p.device(0).kernel(GEMM, 0, 5, stream=7, launch=(0, 1))
+    for i in range(3):
+        p.range(f"range {i}", 0, 10 + i)
+    path = nsys.write(t, tmp_path / "t.sqlite")
+    change(path, "UPDATE NVTX_EVENTS SET globalTid = NULL WHERE text <> 'range 0'")
+    trace = osc.load(path)
+    assert trace.ranges["name"].tolist() == ["range 0"]
+    assert [(d.count, d.what) for d in trace.provenance.dropped] == [(2, "NVTX ranges")]
+
+
+def test_a_rank_of_which_all_ops_were_dropped(tmp_path: Path) -> None:
+    t = TraceBuilder()
+    for pid in (1, 2):
+        t.process(pid=pid).device(0).kernel(GEMM, 0, 5, stream=7)
+    path = nsys.write(t, tmp_path / "t.sqlite")
+    change(path, "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET end = -1 WHERE (globalPid >> 24) & 0xffffff = 2")
+    trace = osc.load(path)
+    with pytest.raises(osc.OptionError, match=r"--rank: no op of rank 1 could be used; name another"):
+        document.build(trace, ranks=[1])
+
+
+def test_a_write_ahead_log_in_a_folder_that_cannot_be_written(export: Path) -> None:
+    assert len(osc.load(export).ops) == 3000  # and everything is imported, for whoever may not read it below
+    folder = Path(tempfile.mkdtemp())  # pytest's own are closed to other users
+    shutil.copy(export, folder / "t.sqlite")
+    change(folder / "t.sqlite", "PRAGMA journal_mode = WAL")
+    (folder / "t.sqlite").chmod(0o444)
+    folder.chmod(0o555)
+    try:
+        if os.getuid() == 0:  # whom permissions do not bind
+            os.seteuid(65534)
+        assert len(osc.load(folder / "t.sqlite").ops) == 3000
+        assert [p.name for p in folder.iterdir()] == ["t.sqlite"]
+    finally:
+        os.seteuid(os.getuid())
+        folder.chmod(0o755)
+        shutil.rmtree(folder)
+
+
+def test_what_is_wrong_with_an_export_is_said_of_the_report(
+    report: Path, export: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    change(export, "DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL")
+    script = f"import shutil, sys; a = sys.argv; shutil.copy({str(export)!r}, a[a.index('-o') + 1])"
+    put_nsys(tmp_path / "bin", monkeypatch, script)
+    assert "holds no ops" in refusal(report)
+
+
+def test_an_nsys_that_cannot_be_started(
+    report: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    put_nsys(tmp_path / "bin", monkeypatch, "")
+    (tmp_path / "bin" / "nsys").write_bytes(b"\x7fELF is all there is of it")
+    assert "bin/nsys cannot be started (Exec format error)" in refusal(report)

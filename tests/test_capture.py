@@ -6,6 +6,7 @@ Faulty programs are put into a copy of the project, beside the real one, so that
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shutil
@@ -28,6 +29,7 @@ from overlapscope.capture.manifest import without_paths
 from overlapscope.capture.plan import make
 from overlapscope.capture.progress import Progress
 from overlapscope.errors import OptionError, RunError
+from workloads import WORKLOADS
 
 ROOT = Path(__file__).resolve().parent.parent
 SMALL = ["--hidden", "32", "--heads", "2", "--seq", "16", "--batch", "1"]
@@ -58,6 +60,11 @@ def fault(kind):
         os.kill(os.getpid(), signal.SIGKILL)
     if kind == "crash":
         os.kill(os.getpid(), signal.SIGSEGV)
+    if kind == "stop":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    if kind == "deaf":
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        time.sleep(1000)
     if kind == "allocate":
         torch.empty(1 << 60)
 
@@ -183,6 +190,22 @@ def test_a_rank_that_hangs_is_found_and_says_where(project: Path, tmp_path: Path
     assert re.search(r'File ".*faulty\.py", line \d+ in fault', err)
     assert manifest["ranks"][1]["status"] == "stopped"
     assert ranks_in(tmp_path / "run" / "trace.sqlite") == [0, 1]
+
+
+@pytest.mark.real
+def test_a_rank_that_was_stopped_costs_nobody_a_recording(project: Path, tmp_path: Path) -> None:
+    err, manifest = faulty(project, tmp_path / "run", "stop", "--timeout", "12")
+    assert err.startswith("overlapscope: rank 1: no rank said anything for 12 s")
+    assert manifest["ranks"][1]["status"] == "stopped"
+    assert ranks_in(tmp_path / "run" / "trace.sqlite") == [0, 1]
+
+
+@pytest.mark.real
+def test_a_rank_that_hears_nothing_is_killed_and_its_peer_writes(project: Path, tmp_path: Path) -> None:
+    err, manifest = faulty(project, tmp_path / "run", "deaf", "--timeout", "12")
+    assert err.startswith("overlapscope: rank 1: no rank said anything for 12 s")
+    assert manifest["ranks"][1]["status"] == "stopped"
+    assert ranks_in(tmp_path / "run" / "trace.sqlite") == [0]
 
 
 # -- ends from outside ---------------------------------------------------------------------------------------
@@ -315,7 +338,7 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_profile_command_asks_for_kernels_and_ranges_and_nothing_that_costs() -> None:
-    assert nsys.profile_command(NSYS, Path("out/report"), ["python", "x.py"]) == [
+    assert nsys.profile_command(NSYS, Path("out/report"), ["python", "x.py"], "cuda") == [
         "/opt/nsys",
         "profile",
         "--trace=cuda,nvtx",
@@ -332,10 +355,63 @@ def test_the_profile_command_asks_for_kernels_and_ranges_and_nothing_that_costs(
 
 def test_an_option_that_this_nsys_does_not_know_is_left_out() -> None:
     old = replace(NSYS, profile_options=frozenset({"--trace", "--sample"}), export_options=frozenset())
-    assert nsys.profile_command(old, Path("r"), ["p"])[2:-4] == ["--trace=cuda,nvtx", "--sample=none"]
+    command = nsys.profile_command(old, Path("r"), ["p"], "cuda")
+    assert command[2:-4] == ["--trace=cuda,nvtx", "--sample=none"]
     assert nsys.export_command(old, Path("r"), Path("t.sqlite"))[1:] == [
         *("export", "--type", "sqlite", "--force-overwrite=true", "-o", "t.sqlite", "r.nsys-rep")
     ]
+
+
+def test_on_a_cpu_ranges_alone_are_asked_for() -> None:
+    command = nsys.profile_command(NSYS, Path("r"), ["p"], "cpu")
+    assert command[2:-4] == ["--trace=nvtx", "--sample=none", "--cpuctxsw=none"]
+
+
+SPLIT_IMPORTER = """#!{python}
+import os, pathlib, sys
+here = pathlib.Path(sys.argv[0]).parent
+if os.environ["LD_LIBRARY_PATH"] != str(here) or sys.argv[1::2] != ["-i", "-o"]:
+    sys.exit("its libraries are not found")
+pathlib.Path(sys.argv[4]).write_bytes(pathlib.Path(sys.argv[2]).read_bytes())
+"""
+
+
+def split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, importer: bool) -> nsys.Nsys:
+    """An nsys laid out as Debian does it: two folders, and links from PATH through the one into the other."""
+    host, target = tmp_path / "lib" / "nsight", tmp_path / "lib" / "arch" / "nsight" / "target-linux-x64"
+    for folder in (host / "bin", host / "host-linux-x64", target, tmp_path / "bin"):
+        folder.mkdir(parents=True)
+    (tmp_path / "bin" / "nsys").symlink_to("../lib/nsight/bin/nsys")
+    (host / "bin" / "nsys").symlink_to("../target-linux-x64/nsys")
+    (host / "target-linux-x64").symlink_to("../arch/nsight/target-linux-x64")
+    programs = {target / "nsys": STAND_IN.replace(".nsys-rep", ".qdstrm")}
+    if importer:
+        programs[host / "host-linux-x64" / "QdstrmImporter"] = SPLIT_IMPORTER
+    for path, text in programs.items():
+        path.write_text(text.format(python=sys.executable))
+        path.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("NSYS_CALLS", str(tmp_path / "calls"))
+    found = nsys.find()
+    assert found is not None
+    return found
+
+
+def test_a_raw_recording_goes_through_the_importer_of_a_split_installation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = split(tmp_path, monkeypatch, importer=True)
+    (tmp_path / "r.qdstrm").write_text("raw")
+    nsys.export(found, tmp_path / "r", tmp_path / "t.sqlite")
+    assert (tmp_path / "r.nsys-rep").read_text() == "raw"
+    assert (tmp_path / "t.sqlite").is_file()
+
+
+def test_without_an_importer_what_is_missing_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = split(tmp_path, monkeypatch, importer=False)
+    (tmp_path / "r.qdstrm").write_text("raw")
+    with pytest.raises(RunError, match=r"left its raw recording.*install all of Nsight Systems"):
+        nsys.export(found, tmp_path / "r", tmp_path / "t.sqlite")
 
 
 def test_the_export_takes_the_blobs_along() -> None:
@@ -369,11 +445,18 @@ def test_a_run_under_nsys_starts_fresh_ranks_and_records_nothing_itself(
     assert [rank["status"] for rank in manifest["ranks"]] == ["finished", "finished"]
     assert any("recording with nsys" in text for text in texts)
     calls = stand_in.read_text().splitlines()
-    assert calls[3].startswith(
-        "profile --trace=cuda,nvtx --cuda-graph-trace=node --sample=none --force-overwrite"
-    )
+    assert calls[3].startswith("profile --trace=nvtx --sample=none --force-overwrite")
     assert "boot.py" in calls[3]
     assert calls[4].startswith("export --type sqlite --include-blobs=true ")
+
+
+@pytest.mark.parametrize("program", [b"\x7fELF is all there is of it", b"#!/no/such/interpreter\n"])
+def test_an_nsys_that_does_not_run_is_one_line(stand_in: Path, tmp_path: Path, program: bytes) -> None:
+    (tmp_path / "bin" / "nsys").write_bytes(program)
+    with pytest.raises(
+        OptionError, match=r"^--recorder: .*/bin/nsys does not run; mend that .*, or give torch$"
+    ):
+        launch.look(Request(workload="block", recorder="nsys"))
 
 
 @pytest.mark.real
@@ -407,7 +490,12 @@ def plan(tp: int = 1, **changes: Any) -> Plan:
     ("request_", "machine", "found", "message"),
     [
         ({"workload": "blok"}, CPU, None, "--workload: 'blok' is not known; did you mean block?"),
-        ({"workload": "x"}, CPU, None, "--workload: 'x' is not known; choose from block"),
+        (
+            {"workload": "x"},
+            CPU,
+            None,
+            f"--workload: 'x' is not known; choose from {', '.join(WORKLOADS)}",
+        ),
         ({"tp": 0}, CPU, None, "--tp: is 0; give 1 or more"),
         ({"tp": 3}, CPU, None, "--tp: 3 ranks do not divide heads 8; give a divisor of 8"),
         ({"steps": 0}, CPU, None, "--steps: is 0; give 1 or more"),
@@ -419,12 +507,6 @@ def plan(tp: int = 1, **changes: Any) -> Plan:
             "--device: no GPU that this PyTorch can use; give --device cpu or install PyTorch for CUDA",
         ),
         ({"tp": 8}, GPUS, None, "--tp: 8 ranks, and 4 GPUs are visible; give at most 4, or --device cpu"),
-        (
-            {"recorder": "nsys"},
-            CPU,
-            NSYS,
-            "--recorder: nsys records GPUs, and the run is on a CPU; give torch",
-        ),
         (
             {"recorder": "nsys"},
             GPUS,
@@ -440,6 +522,33 @@ def test_what_cannot_be_is_refused_in_one_line(
         make(Request(**{"workload": "block", **request_}), machine, found)
     assert str(caught.value) == message
     assert caught.value.exit_code == 2
+
+
+def test_nsys_records_on_a_cpu_where_it_is_asked_for_and_nvtx_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    request = Request(workload="block", tp=2, recorder="nsys")
+    chosen = make(request, CPU, NSYS)
+    assert (chosen.device, chosen.recorder, chosen.recorder_why) == ("cpu", "nsys", "asked for")
+    monkeypatch.setattr("overlapscope.capture.plan.installed", lambda package: None)
+    with pytest.raises(OptionError, match=r"--recorder: on a CPU .* the nvtx package .*; pip install nvtx"):
+        make(request, CPU, NSYS)
+
+
+@pytest.mark.parametrize(
+    ("alias", "name"), [("bf16", "bfloat16"), ("half", "float16"), ("fp32", "float32"), ("double", "float64")]
+)
+def test_what_else_people_call_a_type(alias: str, name: str) -> None:
+    made = make(Request(workload="block", options={"dtype": alias}, timeout=math.inf), CPU, None)
+    assert made.options["dtype"] == name
+
+
+@pytest.mark.parametrize("seed", [-(2**63), 2**64 - 1])
+def test_the_seeds_that_are_taken_are_those_that_torch_takes(seed: int) -> None:
+    assert make(Request(workload="block", options={"seed": seed}), CPU, None).options["seed"] == seed
+    import torch
+
+    torch.Generator().manual_seed(seed)
 
 
 def test_more_than_memory_holds_is_refused_with_both_figures() -> None:
@@ -458,8 +567,8 @@ def test_more_than_memory_holds_is_refused_with_both_figures() -> None:
 @pytest.mark.parametrize(
     ("machine", "found", "device", "recorder", "why"),
     [
-        (CPU, None, "cpu", "torch", "nsys records GPUs, and the run is on a CPU"),
-        (CPU, NSYS, "cpu", "torch", "nsys records GPUs, and the run is on a CPU"),
+        (CPU, None, "cpu", "torch", "on a CPU it records operators, and nsys ranges alone"),
+        (CPU, NSYS, "cpu", "torch", "on a CPU it records operators, and nsys ranges alone"),
         (GPUS, None, "cuda", "torch", "nsys is not on PATH"),
         (GPUS, NSYS, "cuda", "nsys", "a GPU, and nsys 2024.5.1 on PATH"),
     ],
@@ -483,8 +592,9 @@ def test_cores_are_shared_and_a_user_s_number_of_threads_stands(monkeypatch: pyt
 def test_the_command_of_a_plan_makes_the_plan_again() -> None:
     made = plan(tp=2)
     assert made.command == (
-        "overlapscope run --workload block --tp 2 --hidden 32 --heads 2 --ffn 64 --seq 16 --batch 1 --layers 1 "
-        "--dtype float32 --schedule serial --seed 0 --steps 1 --warmup 1 --device cpu --recorder torch"
+        "overlapscope run --workload block --tp 2 --dtype float32 --seed 0 --hidden 32 --ffn 64 --seq 16 --batch 1 "
+        "--schedule serial --layers 1 --arch gpt --impl megatron --heads 2 --kv-heads 2 --steps 1 --warmup 1 "
+        "--device cpu --recorder torch"
     )
     assert " --forward-only " in replace(made, options={**made.options, "forward_only": True}).command
     assert (
@@ -516,6 +626,31 @@ def test_force_replaces_a_run_and_nothing_beside_it(tmp_path: Path) -> None:
     assert not second.trace.exists()
     assert not second.manifest.exists()
     assert (tmp_path / "run" / "notes").read_text() == "mine"
+
+
+def test_force_does_not_touch_a_run_that_is_at_work(tmp_path: Path) -> None:
+    first = RunDir.prepare(tmp_path / "run", force=False)
+    first.write_manifest({"workload": "block"})
+    (first.work / "rank0.json").write_text("recorded")
+    for force in (False, True):
+        with pytest.raises(OptionError, match="another run is at work in it" if force else "is not empty"):
+            RunDir.prepare(tmp_path / "run", force=force)
+    assert (first.work / "rank0.json").read_text() == "recorded"
+    assert first.read_manifest() is not None
+    first.close()
+    RunDir.prepare(tmp_path / "run", force=True).close()
+
+
+def test_the_lock_of_a_run_that_was_killed_locks_nothing(tmp_path: Path) -> None:
+    path = str(tmp_path / "run")
+    code = (
+        "import os, pathlib; from overlapscope.capture import RunDir;"
+        f"RunDir.prepare(pathlib.Path({path!r}), force=False); os.kill(os.getpid(), 9)"
+    )
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    assert subprocess.run([sys.executable, "-c", code], env=env, check=False).returncode == -9
+    assert [p.name for p in Path(path).iterdir()] == [".capture"]
+    RunDir.prepare(Path(path), force=False).close()
 
 
 def test_a_directory_that_cannot_be_made_is_a_mistake_of_the_user(tmp_path: Path) -> None:
@@ -576,7 +711,7 @@ def test_statuses_tell_how_each_rank_ended() -> None:
     events = [Event("started", 0.0, rank, {"pid": 100 + rank}) for rank in range(5)]
     events += [Event("finished", 1.0, 0), ended(0, 2, 0), error(1, 1, "B"), ended(1, 2, 1), ended(2, 2, -9)]
     events += [ended(3, 3, -9, ours=True)]
-    assert statuses(events, 5) == [
+    assert statuses(events, range(5)) == [
         {"rank": 0, "pid": 100, "status": "finished"},
         {"rank": 1, "pid": 101, "status": "failed"},
         {"rank": 2, "pid": 102, "status": "killed by SIGKILL"},
@@ -635,4 +770,4 @@ def test_progress_says_where_the_run_is() -> None:
     assert after(done[0]) == f"warm-up 1 of 1{recorder}"
     assert after(done[1]) == f"step 1 of 3{recorder}"
     assert after(*done) == f"step 2 of 3{recorder}"
-    assert after(Event("recorded", 0.0, 0)) == "the ranks write what they recorded"
+    assert after(Event("writing", 0.0, 0)) == "the ranks write what they recorded"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -218,10 +219,21 @@ host-paced          comm:reduce_scatter  paced:reduce_scatter
 host-paced          comm:send_recv       paced:send_recv
 host-mpi            comm:all_reduce      mpi:all_reduce
 host-ucc            comm:all_gather      ucc:all_gather
+marked-comm         comm:all_reduce      comm:mlp.down.all_reduce
+marked-comm         comm:reduce_scatter  comm:attn.qkv.grad.reduce_scatter
+marked-comm         comm:send_recv       comm:ring.send_recv
+marked-comm         comm:broadcast       comm:broadcast
+marked-comm         comm:all_gather      comm:weights.allgather
+marked-comm         comm:other           comm:gradients
+marked-comm         comm:other           comm:all_reduce.of.gradients
+marked-compute      compute              sharded:attn.out.dgrad
+marked-compute      compute              replicated:aten::mm
 host-dispatch       none                 c10d::allreduce_
 host-dispatch       none                 record_param_comms
 host-dispatch       none                 c10d_functional::all_reduce
-host-dispatch       none                 _c10d_functional::wait_tensor
+host-handover       none                 _c10d_functional::wait_tensor
+host-handover       none                 c10d_functional::wait_tensor
+host-handover       none                 PythonSubclass
 host-dispatch       none                 torch.distributed.ddp.reducer::copy_bucket_to_grad
 host-dispatch       none                 nccl:all_reduce
 host-dispatch       none                 symm_mem::fused_all_gather_matmul
@@ -302,6 +314,7 @@ ANNOTATIONS = """
 name-all-reduce      all_reduce      nccl:all_reduce
 name-all-reduce      all_reduce      xccl:all_reduce
 name-all-reduce      all_reduce      gloo:sparse_all_reduce
+name-all-reduce      all_reduce      comm:mlp.down.all_reduce
 name-all-reduce      all_reduce      ncclAllReduce
 name-all-reduce      all_reduce      allreduce
 name-all-reduce      all_reduce      nccl:allreduce_coalesced
@@ -636,6 +649,29 @@ def test_a_rules_file_that_is_not_toml_is_refused(tmp_path: Path) -> None:
     (tmp_path / "binary.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(RulesError, match=r"binary\.toml: is not TOML: "):
         Classifier.with_rules(tmp_path / "binary.toml")
+
+
+def test_a_rules_file_that_nests_too_deeply_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(f"a = {'[' * 100_000}")
+    with pytest.raises(RulesError, match=r"mine\.toml: is nested too deeply; keep only \[\[rule\]\] tables"):
+        Classifier.with_rules(tmp_path / "mine.toml")
+
+
+def test_a_pipe_of_rules_is_refused_rather_than_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(RulesError, match=r"pipe: is no regular file; name a TOML file of rules"):
+        Classifier.with_rules(tmp_path / "pipe")
+
+
+def test_rules_see_the_head_of_a_name_alone() -> None:
+    """Some patterns take time with the square of the length; 100 kB took 15 s."""
+    long = "matmul_" * 15_000
+    seen, unseen = f"{'x' * 4087} cutlass_gemm", f"{'x' * 4096} cutlass_gemm"
+    assert Classifier.default().kernel(f"ncclDevKernel_AllReduce({long}").kind is Kind.COMM
+    assert Classifier.default().kernel(long).kind is not None
+    assert Classifier.default().kernel(seen).rule is None
+    assert Classifier.default().kernel(seen.replace("x" * 4, "", 1)).rule is not None
+    assert Classifier.default().kernel(unseen).rule is None
 
 
 def test_a_rules_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 import overlapscope as osc
 from builders import Collective, TraceBuilder, kineto, nsys
+from made import made
 from overlapscope.formats import nsys as nsys_format
 
 NAMES = [
@@ -39,6 +41,7 @@ def assert_same(a: osc.Trace, b: osc.Trace) -> None:
     assert a.provenance.origin_ns == b.provenance.origin_ns
     assert a.provenance.world_size == b.provenance.world_size
     assert a.provenance.ranks_from == b.provenance.ranks_from
+    assert a.provenance.ranks_recorded == b.provenance.ranks_recorded
     assert a.provenance.clock == b.provenance.clock
     for window in ("whole", None):
         x, y = osc.overlap(a, window), osc.overlap(b, window)
@@ -181,3 +184,71 @@ def test_any_kernels_survive(tmp_path: Path, some: list[tuple[int, int, int, str
         devices[number].kernel(name, start, start + length, stream=stream, launch=(start - 5, start - 3))
     trace = osc.load([rank(t, n, tmp_path) for n in used])
     assert_same(trace, round_trip(trace, tmp_path))
+
+
+def test_a_pid_of_any_size_and_one_that_is_not_known(tmp_path: Path) -> None:
+    paths = []
+    for number, pid in enumerate((2**24, 2**24 + 2**25, 5)):
+        p = TraceBuilder().process(pid=pid, rank=number, world=3)
+        p.range("step 0", 0, 90_000, thread=9)
+        p.device(0).kernel(NAMES[0], 10_000, 20_000 + number, stream=7, launch=(1000, 2000), thread=9)
+        paths.append(kineto.write(p, tmp_path / f"rank{number}.json"))
+    trace = osc.load(paths)
+    ranks = trace.ranks.assign(pid=[2**24, 2**24 + 2**25, osc.NA])
+    trace = replace(trace, ranks=ranks)
+    again = round_trip(trace, tmp_path)
+    assert again.ranks["pid"].tolist() == [2**24, 2**24 + 2**25, osc.NA]
+    assert_same(trace, again)
+
+
+def test_one_pid_on_more_hosts_than_a_global_pid_has_room_for(tmp_path: Path) -> None:
+    names = [{"rank": number, "start": number, "end": number + 5, "kind": "gemm"} for number in range(300)]
+    trace = made(names, ranks=300)
+    sources = [f"host{number}" for number in range(300)]
+    trace = replace(trace, ranks=trace.ranks.assign(pid=7, source=sources, gpu=sources))
+    again = round_trip(trace, tmp_path)
+    assert again.ranks["pid"].tolist() == [7] * 300
+    assert again.ranks["gpu"].tolist() == sources  # each its own, though all are device 0 of process 7
+    assert again.ops["start"].tolist() == list(range(300))
+
+
+def test_ranks_that_were_numbered_by_order_are_so_still(tmp_path: Path) -> None:
+    paths = []
+    for number, pid in enumerate((200, 100)):
+        t = TraceBuilder()
+        for device in range(2):
+            t.process(pid=pid).device(device).kernel(NAMES[0], 10 + number, 20 + device, stream=7)
+        paths.append(nsys.write(t, tmp_path / f"node{number}.sqlite"))
+    trace = osc.load(paths)
+    assert trace.ranks["pid"].tolist() == [200, 200, 100, 100]
+    again = round_trip(trace, tmp_path)
+    assert again.provenance.ranks_from.startswith("not recorded: numbered by files in natural order")
+    assert_same(trace, again)
+    # Nobody recorded them, so two such files do not both claim rank 0.
+    nsys_format.write(again, tmp_path / "other.sqlite")
+    both = osc.load([tmp_path / "trace.sqlite", tmp_path / "other.sqlite"])
+    assert both.ranks["pid"].tolist() == [200, 200, 100, 100] * 2
+    assert both.provenance.ranks_from.startswith("not recorded")
+
+
+def test_a_range_of_a_process_with_two_gpus_does_not_multiply(tmp_path: Path) -> None:
+    t = TraceBuilder()
+    p = t.process(pid=5)
+    p.range("step 0", 0, 100)
+    for device in range(2):
+        p.device(device).kernel(NAMES[0], 10, 20, stream=7, launch=(1, 2))
+    trace = osc.load(nsys.write(t, tmp_path / "t.sqlite"))
+    assert len(trace.ranges) == 2
+    assert_same(trace, round_trip(trace, tmp_path))
+
+
+@pytest.mark.parametrize("column", ["rank", "globalPid", "deviceId", "pid", "gpu"])
+@pytest.mark.parametrize("value", ["NULL", "'abc'", "x'00ff'", "2.5", "-1", "9223372036854775807"])
+def test_a_table_of_ranks_that_is_damaged_does_no_harm(tmp_path: Path, column: str, value: str) -> None:
+    p = TraceBuilder().process(pid=7, rank=0, world=1)
+    p.device(0).kernel(NAMES[0], 10_000, 20_000, stream=7, launch=(1000, 2000))
+    round_trip(osc.load(kineto.write(p, tmp_path / "rank0.json")), tmp_path)
+    with sqlite3.connect(tmp_path / "trace.sqlite") as db:
+        db.execute(f"UPDATE OVERLAPSCOPE_RANKS SET {column} = {value}")
+    db.close()
+    assert len(osc.load(tmp_path / "trace.sqlite").ops) == 1

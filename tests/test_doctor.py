@@ -14,7 +14,7 @@ import pytest
 
 from overlapscope.capture.checkup import Checkup, checkup, links
 from overlapscope.capture.machine import Gpu, Machine
-from overlapscope.capture.nsys import Nsys
+from overlapscope.capture.nsys import Nsys, traps
 from overlapscope.capture.plan import Request, make
 from overlapscope.cli.doctor import as_dict, render
 
@@ -198,6 +198,34 @@ def test_eight_gpus_with_nsys() -> None:
     assert "recorder nsys (a GPU, and nsys 2025.3.1 on PATH)" in text
     assert "NCCL 2.27.5" in text
     assert found.broken is None
+
+
+@pytest.mark.parametrize(
+    ("version", "nvtx", "told"),
+    [
+        ("2022.4.2.1", "0.2.12", True),
+        ("2022.4.2.1", "0.2.17", True),
+        ("2022.4.2.1", "0.2.11", False),
+        ("2022.4.2.1", None, False),
+        ("2025.3.1", "0.2.17", False),
+    ],
+)
+def test_an_nsys_that_records_nothing_of_a_newer_nvtx(
+    tmp_path: Path, version: str, nvtx: str | None, told: bool
+) -> None:
+    importer = tmp_path / "host-linux-x64" / "QdstrmImporter"
+    importer.parent.mkdir()
+    importer.touch()
+    found = traps(Nsys(str(tmp_path / "bin" / "nsys"), version, frozenset(), frozenset()), nvtx)
+    assert [f"nvtx {nvtx} asks" in trap and "pip install 'nvtx==0.2.11'" in trap for trap in found] == [
+        True
+    ] * told
+    importer.unlink()
+    lacking = traps(Nsys(str(tmp_path / "bin" / "nsys"), version, frozenset(), frozenset()), nvtx)
+    assert lacking[:-1] == found
+    assert "QdstrmImporter is not installed" in lacking[-1]
+    text = words(replace(described(nsys=True), nsys_traps=tuple(lacking)))
+    assert f"nsys 2025.3.1 (/opt/nsys); {'; '.join(lacking)}" in text
 
 
 def test_gpus_that_do_not_reach_each_other_and_no_nsys() -> None:

@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 from overlapscope.intervals import (
     EMPTY,
     Spans,
+    around,
     claim,
     covered,
+    held,
     innermost,
     intersect,
     measure,
@@ -169,3 +171,34 @@ def test_innermost_takes_no_step_for_each_sibling() -> None:
     start = np.concatenate([[-1], 10 * np.arange(n)])
     end = np.concatenate([[10 * n + 1], 10 * np.arange(n) + 9])
     assert innermost(start, end, np.array([10 * n, 10 * n + 1, 15, 19])).tolist() == [0, -1, 2, 0]
+
+
+def test_what_each_range_holds_of_its_own() -> None:
+    """One with two inside, the second of which has one inside; one apart; an empty one."""
+    start, end = np.array([0, 10, 30, 35, 200, 50]), np.array([100, 20, 60, 40, 210, 50])
+    pieces = np.stack(held(start, end), axis=1).tolist()
+    assert pieces == [
+        [0, 10, 0],
+        [10, 20, 1],
+        [20, 30, 0],
+        [30, 35, 2],
+        [35, 40, 3],
+        [40, 60, 2],
+        [60, 100, 0],
+        [200, 210, 4],
+    ]
+
+
+@given(pairs)
+def test_what_ranges_hold_is_their_union_shared_out_to_the_innermost(some: Pairs) -> None:
+    start, end = arrays(some)
+    at, until, owner = held(start, end)
+    assert union(at, until) == union(start, end)
+    assert bool(np.all(at[1:] >= until[:-1]))
+    assert innermost(start, end, at).tolist() == innermost(start, end, until - 1).tolist() == owner.tolist()
+
+
+def test_around_is_half_open() -> None:
+    start, end = np.array([5, 0, 7, 7]), np.array([7, 5, 9, 7])
+    assert around(start, end, np.array([7, 5])).tolist() == [True, False, True, False]
+    assert around(start, end, np.array([], np.int64)).tolist() == [False] * 4

@@ -235,6 +235,30 @@ def test_host_ops_are_leaves_and_outermost(tmp_path: Path) -> None:
     assert trace.provenance.lanes == "host"
 
 
+def test_an_operator_around_a_wait_or_around_python_is_a_wrapper(tmp_path: Path) -> None:
+    """As DTensor records: the outer add waits for its input's collective and adds by another add inside it."""
+    t = TraceBuilder()
+    p = t.process(pid=1, rank=0, world=2, backend="gloo")
+    p.op("aten::mm", 0, 100)
+    p.op("PythonSubclass", 10, 95)
+    p.op("aten::mm", 40, 90)
+    p.op("gloo:all_reduce", 110, 300, thread=9, dims=[[10, 20]])
+    p.op("aten::add", 120, 330)
+    p.op("_c10d_functional::wait_tensor", 130, 300)
+    p.op("aten::add", 310, 325)
+    p.op("aten::mul", 330, 340)  # begins where a wrapper ends
+    p.op("aten::mul", 130, 290, thread=5)  # of another thread, which does not wait
+    trace = osc.load(kineto.write(p, tmp_path / "r.json"))
+    names = trace.names["string"].to_numpy()[trace.ops["name"].to_numpy()]
+    assert list(zip(names, trace.ops["start"], trace.ops["end"], strict=True)) == [
+        ("aten::mm", 0, 50),  # time 0 is the first op
+        ("gloo:all_reduce", 70, 260),
+        ("aten::mul", 90, 250),
+        ("aten::add", 270, 285),
+        ("aten::mul", 290, 300),
+    ]
+
+
 def test_nccl_without_gpu_work_was_not_recorded(tmp_path: Path) -> None:
     t = TraceBuilder()
     p = t.process(pid=1, rank=0)

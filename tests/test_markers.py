@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,13 @@ int InitializeInjectionNvtx2(const void *(*exported)(uint32_t)) {
 """
 
 
+# A tool that knows of extensions to NVTX, but not of the one by which it is asked whether it wants a domain: nsys
+# 2022.4 is one.
+DEAF = r"""
+int InitializeInjectionNvtxExtension(void *module) { return 0; }
+"""
+
+
 def python(code: str, **env: str) -> str:
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", code],
@@ -117,15 +125,26 @@ def python(code: str, **env: str) -> str:
     return done.stdout
 
 
-@pytest.fixture(scope="module")
-def tool(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="module", params=[True, False], ids=["deaf", "asked"])
+def tool(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     if shutil.which("cc") is None:
         pytest.skip("needs a C compiler")
     folder = tmp_path_factory.mktemp("tool")
-    (folder / "tool.c").write_text(TOOL)
+    (folder / "tool.c").write_text(TOOL + DEAF * request.param)
     library = folder / "libtool.so"
     subprocess.run(["cc", "-shared", "-fPIC", "-o", str(library), str(folder / "tool.c")], check=True)
     return library
+
+
+def test_a_deaf_tool_gets_nothing_from_the_nvtx_package_alone(
+    tool: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Else the other tests with it would show nothing."""
+    if tuple(map(int, metadata.version("nvtx").split("."))) < (0, 2, 12):
+        pytest.skip("this nvtx does not ask")
+    code = "import nvtx; print(hasattr(nvtx.get_domain('overlapscope'), 'handle'))"
+    said = python(code, NVTX_INJECTION64_PATH=str(tool), NVTX_CALLS=str(tmp_path / "calls"))
+    assert said == f"{'[deaf]' not in request.node.name}\n"
 
 
 def profiled(path: Path) -> tuple[list[str], dict[str, Any]]:

@@ -53,6 +53,9 @@ def test_worked_example_of_one_rank(tmp_path: Path, window: str) -> None:
         "overlap_ns": 20,
         "gemm_overlap_ns": 15,
         "exposed_comm_ns": 20,
+        "exposed_wait_ns": None,
+        "exposed_wire_ns": None,
+        "exposed_unsplit_ns": 20,
         "exposed_memory_ns": 5,
         "idle_ns": 10,
         "overlap_ratio": 0.5,
@@ -99,6 +102,9 @@ def test_columns_are_pinned(tmp_path: Path) -> None:
         "overlap_ns",
         "gemm_overlap_ns",
         "exposed_comm_ns",
+        "exposed_wait_ns",
+        "exposed_wire_ns",
+        "exposed_unsplit_ns",
         "exposed_memory_ns",
         "idle_ns",
         "overlap_ratio",
@@ -115,6 +121,9 @@ def test_columns_are_pinned(tmp_path: Path) -> None:
         "sum_ns",
         "overlap_ns",
         "exposed_ns",
+        "exposed_wait_ns",
+        "exposed_wire_ns",
+        "exposed_unsplit_ns",
         "bytes",
     ]
 
@@ -208,6 +217,8 @@ def trace_of(ranks: list[list[Op]]) -> osc.Trace:
             "thread": np.full(n, NA),
             "bytes": np.full(n, NA),
             "group": np.full(n, -1, np.int32),
+            "communicator": np.full(n, -1, np.int32),
+            "sequence": np.full(n, -1, np.int32),
             "shape": np.full(n, -1, np.int32),
         }
     )
@@ -217,8 +228,8 @@ def trace_of(ranks: list[list[Op]]) -> osc.Trace:
         columns=list(LANE_COLUMNS),
     )
     listed = pd.DataFrame(
-        [(rank, 0, rank, None, "made") for rank in range(len(ranks))],
-        columns=["rank", "device", "pid", "gpu", "source"],
+        [(rank, 0, rank, None, "made", 0) for rank in range(len(ranks))],
+        columns=["rank", "device", "pid", "gpu", "source", "clock"],
     )
     return osc.Trace(ops, empty_ranges(), names, lanes, listed, Provenance((Source("made", "nsys", "test"),)))
 

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import traceback
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -103,14 +104,15 @@ def run_rank(rank: int, folder: Path) -> None:
     dist.destroy_process_group()
 
 
-def main(folder: Path) -> int:
-    importlib.import_module("torch.distributed.tensor.debug")
+def main(folder: Path, run_rank: Callable[[int, Path], None], ranks: int = max(SIZES)) -> int:
+    for name in ("torch.distributed.tensor.debug", "torch._inductor.config"):  # once for all ranks
+        importlib.import_module(name)
     symmetric = importlib.import_module("torch.distributed._symmetric_memory")
     for name in ("fused_all_gather_matmul", "fused_matmul_reduce_scatter"):
         torch.library.impl(f"symm_mem::{name}", "CPU", getattr(symmetric, f"_{name}_fallback"))
 
     children = set()
-    for rank in range(max(SIZES)):
+    for rank in range(ranks):
         pid = os.fork()
         if pid == 0:
             try:
@@ -145,11 +147,11 @@ def plain_block(x: torch.Tensor, w: dict[str, torch.Tensor]) -> torch.Tensor:
         scores = q @ k.transpose(1, 2) / size**0.5
         future = torch.ones(CONFIG.seq, CONFIG.seq, dtype=torch.bool).triu(1)
         heads.append(torch.softmax(scores.masked_fill(future, -torch.inf), dim=-1) @ v)
-    x = x + torch.cat(heads, dim=-1) @ w["o.weight"].T + w["o.bias"]
+    x = x + torch.cat(heads, dim=-1) @ w["out.weight"].T + w["out.bias"]
     y = F.layer_norm(x, (CONFIG.hidden,), w["mlp_norm.weight"], w["mlp_norm.bias"])
-    y = y @ w["up.weight"].T + w["up.bias"]
+    y = y @ w["mlp.up.weight"].T + w["mlp.up.bias"]
     y = 0.5 * y * (1.0 + torch.erf(y / 2.0**0.5))
-    x = x + y @ w["down.weight"].T + w["down.bias"]
+    x = x + y @ w["mlp.down.weight"].T + w["mlp.down.bias"]
     return x.transpose(0, 1)
 
 
@@ -160,27 +162,31 @@ def full(name: str, shards: list[torch.Tensor]) -> torch.Tensor:
         return torch.cat([s.chunk(3)[part] for part in range(3) for s in shards])
     if layer == "up":
         return torch.cat(shards)
-    if layer in ("o", "down") and kind == "weight":
+    if layer in ("out", "down") and kind == "weight":
         return torch.cat(shards, dim=1)
     for shard in shards:
         torch.testing.assert_close(shard, shards[0], rtol=0, atol=0)
     return shards[0]
 
 
-@pytest.fixture(scope="module")
-def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[Any, Any]]:
-    folder = tmp_path_factory.mktemp("ranks")
+def results(program: str, folder: Path, ranks: int = max(SIZES)) -> list[dict[Any, Any]]:
+    """What each rank of a test file, run as a program, has saved."""
     env = os.environ | {"PYTHONPATH": str(ROOT), "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [sys.executable, __file__, str(folder)],
+        [sys.executable, program, str(folder)],
         env=env,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    return [torch.load(folder / f"{rank}.pt") for rank in range(max(SIZES))]
+    return [torch.load(folder / f"{rank}.pt") for rank in range(ranks)]
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[Any, Any]]:
+    return results(__file__, tmp_path_factory.mktemp("ranks"))
 
 
 @pytest.fixture(scope="module")
@@ -298,7 +304,11 @@ def test_steps_do_not_add_up_gradients() -> None:
 def test_the_seed_decides_the_weights() -> None:
     def weight(seed: int) -> torch.Tensor:
         config = BlockConfig(hidden=8, heads=2, ffn=8, seq=2, batch=1, seed=seed)
-        return BlockProgram(config, Ranks(), torch.device("cpu")).blocks.get_parameter("0.up.weight").detach()
+        return (
+            BlockProgram(config, Ranks(), torch.device("cpu"))
+            .blocks.get_parameter("0.mlp.up.weight")
+            .detach()
+        )
 
     assert torch.equal(weight(1), weight(1))
     assert not torch.equal(weight(1), weight(2))
@@ -357,4 +367,4 @@ def test_the_registry_needs_no_torch() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    sys.exit(main(Path(sys.argv[1]), run_rank))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from overlapscope.analysis.bandwidth import BANDWIDTH_COLUMNS
 from overlapscope.analysis.overlap import COLLECTIVE_COLUMNS, RANK_COLUMNS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -49,7 +50,7 @@ def test_commands_in_order(tmp_path: Path) -> None:
         )
         assert done.returncode == 0, f"{body}\n{done.stdout}\n{done.stderr}"
         assert "Traceback" not in done.stderr
-    assert {"all.sqlite", "my-run", "report.json"} <= {p.name for p in tmp_path.iterdir()}
+    assert {"all.sqlite", "my-run", "profiles", "report.json"} <= {p.name for p in tmp_path.iterdir()}
 
 
 def headings(report: str) -> list[str]:
@@ -74,15 +75,25 @@ def test_json_keys_are_documented() -> None:
     rows = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", README, re.MULTILINE))
     assert re.findall(r"`(\w+)`", rows["ranks"]) == list(RANK_COLUMNS)
     assert re.findall(r"`(\w+)`", rows["collectives"]) == list(COLLECTIVE_COLUMNS)
+    assert re.findall(r"`(\w+)`", rows["bandwidth"]) == list(BANDWIDTH_COLUMNS)
     assert re.findall(r"`(\w+)`", rows["unclassified"]) == ["name", "count", "sum_ns"]
 
 
 def test_options_named_exist() -> None:
     """No option of ours in the text that no command knows."""
     named = set(re.findall(r"--[a-z][a-z-]+", README))
-    theirs = {"--trace", "--cuda-graph-trace", "--type"}
+    theirs = {"--trace", "--cuda-graph-trace", "--type", "--sample"}  # nsys
+    theirs |= {
+        "--standalone",
+        "--nnodes",
+        "--node-rank",
+        "--nproc-per-node",
+        "--master-addr",
+        "--master-port",
+    }
+    theirs |= {"--rdzv-endpoint", "--nodes", "--ntasks"}  # torchrun, srun
     known: set[str] = set()
-    for command in ("run", "scale", "report", "convert", "kernels", "doctor"):
+    for command in ("run", "workloads", "scale", "report", "convert", "kernels", "predict", "doctor"):
         done = subprocess.run(
             [sys.executable, "-m", "overlapscope", command, "--help"],
             capture_output=True,

@@ -111,7 +111,7 @@ def test_a_profile_carries_the_role_of_every_range(done: Run) -> None:
     assert {roles[f"step {i}"] for i in range(STEPS)} == {"step"}
     assert roles["warmup 0"] == "warmup"
     assert {n for n, role in roles.items() if role == "comm"} == {
-        "attn.o.all_reduce",
+        "attn.out.all_reduce",
         "mlp.down.all_reduce",
         "mlp.up.grad.all_reduce",
         "attn.qkv.grad.all_reduce",
@@ -145,8 +145,9 @@ def test_run_json_says_what_ran_and_where(done: Run) -> None:
         0,
     )
     assert (data["device"], data["backend"], data["recorder"]) == ("cpu", "gloo", "torch")
-    assert data["recorder_why"] == "nsys records GPUs, and the run is on a CPU"
-    shape = {"hidden": 64, "heads": 4, "ffn": 256, "seq": 32, "batch": 2, "layers": 2}
+    assert data["recorder_why"] == "on a CPU it records operators, and nsys ranges alone"
+    shape = {"hidden": 64, "heads": 4, "kv_heads": 4, "ffn": 256, "seq": 32, "batch": 2, "layers": 2}
+    shape |= {"arch": "gpt", "impl": "megatron"}
     ways = {"sequence_parallel": False, "schedule": "serial", "chunks": None, "overlap_backward": True}
     assert data["options"] == {**shape, **ways, "dtype": "float64", "forward_only": False, "seed": 0}
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", data["start_utc"])
@@ -193,12 +194,37 @@ def test_forward_only_has_two_all_reduces_and_force_replaces_a_run(tmp_path: Pat
     assert again.stderr == "overlapscope: out: is not empty; give another, or --force to replace a run\n"
 
 
+@pytest.mark.real
+def test_any_name_of_a_directory_will_do(tmp_path: Path) -> None:
+    name = os.fsdecode(b'quo"te back\\slash new\nline \x01 not UTF-8: \xff')
+    result = run(tmp_path, "--tp", "1", "--hidden", "64", "--seq", "32", "--steps", "1", "-o", name)
+    assert (result.returncode, result.stderr) == (0, "")
+    shown = r'quo"te back\slash new\x0aline \x01 not UTF-8: \udcff'
+    assert shown in result.stdout.splitlines()[0]
+    for layout in ("json", "csv", "md"):
+        written = tmp_path / layout
+        report = ["report", name, "--format", layout, "-o", str(written)]
+        env = {**os.environ, "PYTHONPATH": str(ROOT)}
+        subprocess.run([sys.executable, "-m", "overlapscope", *report], cwd=tmp_path, env=env, check=True)
+    source = json.loads((tmp_path / "json").read_text())["provenance"]["sources"][0]["path"]
+    assert source == f"{name}/trace.sqlite"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--workload", "blcok"], "--workload: 'blcok' is not known; did you mean block?"),
         (["--tp", "3"], "--tp: 3 ranks do not divide heads 8; give a divisor of 8"),
-        (["--hidden", "500"], "--heads: 8 do not divide hidden 500; give a divisor of it"),
+        (["--hidden", "500"], "--hidden: 500 is no multiple of 8 heads; give 496 or 504"),
+        (["--heads", "7"], "--heads: 7 do not divide hidden 512; give a divisor of it"),
+        (["--ffn", "101"], "--ffn: 101 is no multiple of 2 ranks; give 100 or 102"),
+        (["--ffn", "1", "--tp", "4"], "--ffn: 1 is no multiple of 4 ranks; give 4"),
+        (["--seed", str(2**64)], f"--seed: {2**64} has more than 64 bits; give -2^63 to 2^64 - 1"),
+        (["--timeout", "nan"], "--timeout: is nan; give 1 or more"),
+        (
+            ["--dtype", "int8"],
+            "--dtype: 'int8' is not known; choose from float64, float32, bfloat16, float16",
+        ),
         (["--device", "gpu"], "--device: 'gpu' is not known; choose from auto, cpu, cuda"),
     ],
 )
@@ -212,10 +238,19 @@ def test_more_than_memory_holds_is_one_line_with_both_figures(tmp_path: Path) ->
     result = run(tmp_path, "--tp", "8", "--hidden", "1048576")
     assert result.returncode == 2
     assert re.fullmatch(
-        r"overlapscope: memory: 8 ranks need about [\d.]+ GB, and [\d.]+ GB are available; lower .*\n",
+        r"overlapscope: memory: 8 ranks need about [\d.]+ GB, and [\d.]+ GB are available; "
+        r"lower --tp, --hidden, --ffn, --seq, --batch, --layers or --steps\n",
         result.stderr,
     )
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_preset_that_does_not_fit_is_refused_with_the_figure(tmp_path: Path) -> None:
+    result = run(tmp_path, "--tp", "8", "--preset", "llama3-405b", "--seq", "400000000")  # wherever this runs
+    assert result.returncode == 2
+    (need,) = re.findall(r"^overlapscope: memory: 8 ranks need about ([\d.]+) GB", result.stderr)
+    assert float(need) > 1e6
+    assert result.stderr.count("\n") == 1
 
 
 def test_listing_and_checking_import_no_torch() -> None:

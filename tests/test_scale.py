@@ -171,7 +171,7 @@ def test_other_options_than_those_of_the_sweep(swept: tuple[Path, str], tmp_path
 def test_a_size_that_cannot_be_is_refused_before_any_is_run(tmp_path: Path) -> None:
     done = scale(tmp_path, "--tp", "1,3", *TINY, "-o", "out")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "overlapscope: --tp: 3 ranks do not divide heads 4; give a divisor of 4\n"
+    assert done.stderr == "overlapscope: --heads: 4 is no multiple of 3 ranks; give 3 or 6\n"
     assert list(tmp_path.iterdir()) == []
 
 

@@ -98,6 +98,60 @@ def test_recorded_collective_arguments(shared_traces: Path) -> None:
     assert 4 * 6_637_568 in result.instances["bytes"].tolist()
 
 
+def test_waiting_dominates_in_megatron(shared_traces: Path) -> None:
+    """84 all-reduces on each of 8 ranks, all matched; the first lasts 0.7 ms on rank 0, 42 ms on ranks 4 and 5."""
+    result = osc.overlap(osc.load(shared_traces / "kineto/megatron-tp8-a100"), "whole")
+    assert result.instances.groupby("match").size().tolist() == [8] * 84
+    ranks = result.ranks
+    assert (ranks["exposed_wait_ns"] + ranks["exposed_wire_ns"] == ranks["exposed_comm_ns"]).all()
+    assert (ranks["overlap_ns"] == 0).all()
+    first = result.instances[result.instances["match"] == 0].set_index("rank")
+    assert (first.loc[[4, 5], "wait_ns"] > 41_000_000).all()
+    assert (first.loc[[4, 5], "transfer_ns"] < 700_000).all()
+    assert first.loc[0, "wait_ns"] == 0
+    # The link takes the same for all, whoever waits: within 0.5 % of 50 ms.
+    assert ranks["exposed_wire_ns"].between(49_700_000, 50_100_000).all()
+    assert result.matching.refused == ()
+
+
+def test_waiting_explains_sends_of_unequal_length(shared_traces: Path) -> None:
+    """17.2 ms on one GPU and 8.2 ms on the other for the same 33 exchanges."""
+    ranks = osc.overlap(osc.load(shared_traces / "nsys/pp-2rank-h100-schema3.25.sqlite"), "whole").ranks
+    assert ranks["exposed_comm_ns"].tolist() == [17_172_652, 8_229_100]
+    assert ranks["exposed_unsplit_ns"].tolist() == [0, 0]
+    wait, wire = ranks["exposed_wait_ns"], ranks["exposed_wire_ns"]
+    assert wait[0] - wait[1] > 8_000_000
+    assert abs(wire[0] - wire[1]) < 600_000
+
+
+def test_broadcasts_of_ddp_are_not_split(shared_traces: Path) -> None:
+    """The root ends long before the others begin; the all-reduces beside them are split."""
+    result = osc.overlap(osc.load(shared_traces / "nsys/ddp-2rank-rtx3090-schema3.27.sqlite"), "whole")
+    comm = result.instances
+    assert comm["match"].notna().all()
+    assert comm.loc[comm["collective"] == "broadcast", "wait_ns"].isna().all()
+    assert comm.loc[comm["collective"] == "all_reduce", "wait_ns"].notna().all()
+    (refused,) = result.matching.refused
+    assert (refused.count, refused.what) == (222, "broadcast")
+    # NCCL's own ranges tell the bytes of all of them.
+    assert comm["bytes"].notna().all()
+    by_kind = result.collectives.groupby("collective")["bytes"].agg(list).to_dict()
+    assert by_kind == {"all_reduce": [257_250_948] * 2, "broadcast": [257_250_816] * 2}
+
+
+def test_part_of_a_world_is_not_split(shared_traces: Path) -> None:
+    """Two of 128 ranks: nobody knows who came last."""
+    result = osc.overlap(osc.load(shared_traces / "kineto/sampled-128ranks"), "whole")
+    assert result.instances["match"].isna().all()
+    assert {r.why for r in result.matching.refused} == {"only 2 of 128 ranks are in the trace"}
+
+
+def test_bytes_of_an_annotated_call(shared_traces: Path) -> None:
+    """Before PyTorch 2.3 only the call records them: 4 x 2048 x 4096 halves."""
+    result = osc.overlap(osc.load(shared_traces / "kineto/megatron-tp8-a100/rank0.json.gz"), "whole")
+    assert (result.instances["bytes"] == 67_108_864).sum() == 81
+
+
 def test_cpu_only_is_analysed_on_its_host_lanes(shared_traces: Path) -> None:
     trace = osc.load(shared_traces / "kineto/cpu-only.json.gz")
     assert trace.provenance.lanes == "host"

@@ -9,6 +9,7 @@ import pytest
 import overlapscope as osc
 from builders import TraceBuilder, nsys
 from overlapscope.analysis.window import find_steps
+from overlapscope.report import document, text
 
 GEMM = "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_64x3_tn"
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<(unsigned long)4096>)"
@@ -166,3 +167,18 @@ def test_a_pattern_may_ask_for_the_warm_up(tmp_path: Path) -> None:
     windows = osc.windows(load(two_steps(), tmp_path), None, "warmup")
     assert windows.steps == ("warmup 0",)
     assert windows.left_out == ()
+
+
+def test_a_step_without_ops_is_named_and_divides_nothing(tmp_path: Path) -> None:
+    t = two_steps()
+    t.processes[0].range("step 2", 3100, 4000)
+    trace = load(t, tmp_path)
+    windows = osc.windows(trace)
+    assert windows.steps == ("step 0", "step 1")
+    assert windows.without_ops == ("step 2",)
+    assert windows.n_steps == {0: 2}
+    said = text.render(document.build(trace))
+    # Twice 400 ns of the all-reduce lie after the GEMM's end.
+    assert "Exposed: 400 ns of communication per step" in said
+    assert "1 step without ops (step 2) not counted" in " ".join(said.split())
+    assert osc.account(trace).steps == 2

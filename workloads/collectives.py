@@ -1,7 +1,9 @@
 """What ranks say to one another: each call starts an exchange and gives it back as :class:`Pending`.
 
 Everything goes along the first dimension. Each exchange is inside a range ``<name>.<collective>`` with the role
-``comm``, from the call to the end of the wait, with its bytes; ranges of exchanges under way together overlap.
+``comm``, from the call to the end of the wait, with its bytes; ranges of exchanges under way together overlap. The
+call and the wait themselves, in which the thread computes nothing, are inside ranges ``<name>.<collective>.call`` and
+``<name>.<collective>.wait`` with the role ``wait``.
 
 ==================  ===================================  ==============  ===============
 call                result                               bytes           in a trace
@@ -9,6 +11,7 @@ call                result                               bytes           in a tr
 ``all_reduce``      the sum, in place                    of the array    all_reduce
 ``all_gather``      all ranks' rows, in rank order       of the result   all_gather
 ``reduce_scatter``  this rank's rows of the sum          of the input    reduce_scatter
+``all_to_all``      the rows that each rank has for this of the input    all_to_all
 ``pass_on``         what the left neighbour passed on    of the message  send_recv
 ==================  ===================================  ==============  ===============
 """
@@ -17,6 +20,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,9 +63,10 @@ class Pending:
 
     def wait(self) -> Tensor:
         """The result; on a GPU it is the stream that waits."""
-        for work in self._works:
-            work.wait()
         if self._marker is not None:
+            with markers.range(f"{self._marker.name}.wait", "wait"):
+                for work in self._works:
+                    work.wait()
             self._marker.end()
         self._works, self._marker = [], None
         return self._result
@@ -69,50 +74,78 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """The exchanges of one layer.
+    """The exchanges of one layer in one pass, and how its ranges are named.
 
     Attributes
     ----------
     ranks : Ranks
-    name : str
+    layer : str
         First part of their ranges' names.
+    backward : bool
+        The pass is the backward one: exchanges are named ``<layer>.grad.<collective>``, and each GEMM has a range
+        of its own (:meth:`gemm`).
+    always : bool
+        Of one rank, too, something is sent: to itself.
     """
 
     ranks: Ranks
-    name: str
+    layer: str
+    backward: bool = False
+    always: bool = False
+
+    def gemm(self, gradient: str) -> AbstractContextManager[object]:
+        """The range of a GEMM that makes the data gradient (``dgrad``) or the weight gradient (``wgrad``).
+
+        Forward a layer has one product, and its own range is around it.
+        """
+        return markers.range(f"{self.layer}.{gradient}", "sharded") if self.backward else nullcontext()
 
     def all_reduce(self, x: Tensor) -> Pending:
         """Sum `x` over the ranks, in place."""
         return self._start("all_reduce", x, x, x, _reduce)
 
-    def all_gather(self, x: Tensor) -> Pending:
-        """(rows, ...) of every rank to (ranks · rows, ...)."""
-        whole = x if self.ranks.size == 1 else x.new_empty(self.ranks.size * len(x), *x.shape[1:])
-        return self._start("all_gather", x.contiguous(), whole, whole, _gather)
+    def all_gather(self, x: Tensor, out: Tensor | None = None) -> Pending:
+        """(rows, ...) of every rank to (ranks · rows, ...), into `out` where it is given."""
+        if out is None:
+            out = x if self._alone else x.new_empty(self.ranks.size * len(x), *x.shape[1:])
+        return self._start("all_gather", x.contiguous(), out, out, _gather)
 
-    def reduce_scatter(self, x: Tensor) -> Pending:
-        """(ranks · rows, ...) to this rank's (rows, ...) of the sum."""
-        part = x if self.ranks.size == 1 else x.new_empty(len(x) // self.ranks.size, *x.shape[1:])
-        return self._start("reduce_scatter", x, part, x, _scatter)
+    def reduce_scatter(self, x: Tensor, out: Tensor | None = None) -> Pending:
+        """(ranks · rows, ...) to this rank's (rows, ...) of the sum, into `out` where it is given."""
+        if out is None:
+            out = x if self._alone else x.new_empty(len(x) // self.ranks.size, *x.shape[1:])
+        return self._start("reduce_scatter", x, out, x, _scatter)
 
-    def pass_on(self, x: Tensor) -> Pending:
+    def all_to_all(self, x: Tensor, out: Tensor | None = None) -> Pending:
+        """The k-th of as many equal parts as there are ranks to rank k; from each its part for this one, by rank."""
+        return self._start("all_to_all", x, torch.empty_like(x) if out is None else out, x, _exchange)
+
+    def pass_on(self, x: Tensor, out: Tensor | None = None) -> Pending:
         """Send `x` to the right neighbour of the ring and receive the like from the left one."""
-        return self._start("send_recv", x, torch.empty_like(x), x, _pass)
+        return self._start("send_recv", x, torch.empty_like(x) if out is None else out, x, _pass)
+
+    @property
+    def _alone(self) -> bool:
+        """Whether nothing is sent."""
+        return self.ranks.size == 1 and not self.always
 
     def _start(self, collective: str, x: Tensor, result: Tensor, whole: Tensor, call: Call) -> Pending:
         ranks = self.ranks
-        if ranks.size == 1:
+        if self._alone:
             return Pending(result, [], None)
         size = whole.numel() * whole.element_size()
-        marker = markers.start(f"{self.name}.{collective}", "comm", bytes=size)
+        name = f"{self.layer}.grad" if self.backward else self.layer
+        marker = markers.start(f"{name}.{collective}", "comm", bytes=size)
         on_gloo = x.device.type == "cpu"
-        if ranks.link is not None:
-            job = _paced(call, ranks, x, result, ranks.link.seconds(collective, size, ranks.size))
-            works = [exchange.post(f"paced:{collective}", job)]
-        elif on_gloo and collective == "send_recv":
-            works = [exchange.post(f"gloo:{collective}", _plain(call, ranks, x, result))]
-        else:
-            works = call(ranks, x, result)
+        # The call returns at once only as a rule: gloo's threads may take its core.
+        with markers.range(f"{marker.name}.call", "wait"):
+            if ranks.link is not None:
+                job = _paced(call, ranks, x, result, ranks.link.seconds(collective, size, ranks.size))
+                works = [exchange.post(f"paced:{collective}", job)]
+            elif on_gloo and collective == "send_recv":
+                works = [exchange.post(f"gloo:{collective}", _plain(call, ranks, x, result))]
+            else:
+                works = call(ranks, x, result)
         return Pending(result, works, marker)
 
 
@@ -130,6 +163,10 @@ def _gather(ranks: Ranks, x: Tensor, result: Tensor) -> list[Any]:
 
 def _scatter(ranks: Ranks, x: Tensor, result: Tensor) -> list[Any]:
     return [_reduce_scatter(result, x, group=ranks.group, async_op=True)]
+
+
+def _exchange(ranks: Ranks, x: Tensor, result: Tensor) -> list[Any]:
+    return [dist.all_to_all_single(result, x, group=ranks.group, async_op=True)]
 
 
 def _pass(ranks: Ranks, x: Tensor, result: Tensor) -> list[Any]:

@@ -84,7 +84,7 @@ class Link:
         Parameters
         ----------
         collective : str
-            all_reduce, all_gather, reduce_scatter or send_recv.
+            all_reduce, all_gather, reduce_scatter, all_to_all or send_recv.
         size : int
             Bytes of the whole array; of the message for send_recv.
         ranks : int

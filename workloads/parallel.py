@@ -20,7 +20,7 @@ full weight, so the same weight gives the same function for every number of rank
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,6 +60,10 @@ class Layout:
             return x
         return shares(x, self.ranks.size)[self.ranks.rank].clone()
 
+    def part(self, x: Tensor) -> Tensor:
+        """This rank's part of a full (..., width) tensor: a copy of its columns."""
+        return x.tensor_split(self.ranks.size, dim=-1)[self.ranks.rank].contiguous()
+
 
 def copy(x: Tensor, ranks: Ranks, name: str = "copy") -> Tensor:
     """`x` itself; backward, the sum of its gradient over the ranks. `name` is the collective's range."""
@@ -77,25 +81,28 @@ class ColumnParallelLinear(nn.Module):
     Parameters
     ----------
     weight, bias : Tensor, shapes (outputs, inputs) and (outputs,)
-        The full layer.
+        The full layer; the bias may be None.
     layout : Layout
     name : str
-        Name of its range; the range of its backward is ``<name>.grad``.
-    blocks : int
-        The outputs are this many equal blocks, each split over the ranks: 3 for queries, keys and values, so
-        that a rank gets all three of its heads.
+        Name of its range. The range of its backward is ``<name>.grad``, in which each GEMM has its own,
+        ``<name>.dgrad`` for the input's gradient and ``<name>.wgrad`` for the weight's.
+    blocks : sequence of int, optional
+        Widths of parts of the outputs, each split over the ranks: those of queries, keys and values, so that
+        a rank gets all three of its heads. One part where none are given.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor, layout: Layout, name: str, *, blocks: int = 1) -> None:
+    def __init__(
+        self, weight: Tensor, bias: Tensor | None, layout: Layout, name: str, *, blocks: Sequence[int] = ()
+    ) -> None:
         super().__init__()
-        self.layout, self.name, self.blocks = layout, name, blocks
+        self.layout, self.name, self.blocks = layout, name, list(blocks) or [len(weight)]
         self.weight = nn.Parameter(self.shard(weight))
-        self.bias = nn.Parameter(self.shard(bias))
+        self.bias = None if bias is None else nn.Parameter(self.shard(bias))
 
     def shard(self, full: Tensor) -> Tensor:
         """This rank's part of a full weight, bias or gradient: a copy, so that the full one can go."""
-        split = full.reshape(self.blocks, self.layout.ranks.size, -1, *full.shape[1:])
-        return split[:, self.layout.ranks.rank].reshape(-1, *full.shape[1:]).clone()
+        ranks = self.layout.ranks
+        return torch.cat([shares(part, ranks.size)[ranks.rank] for part in torch.split(full, self.blocks)])
 
     def forward(self, x: Tensor) -> Tensor:
         """(seq, batch, inputs), or this rank's rows of it, to (seq, batch, outputs / ranks)."""
@@ -114,14 +121,15 @@ class RowParallelLinear(nn.Module):
         The full layer. Every rank keeps the bias; it is added once, to the sum.
     layout : Layout
     name : str
-        Name of its range; the range of its backward is ``<name>.grad``.
+        Name of its range. The range of its backward is ``<name>.grad``, in which each GEMM has its own,
+        ``<name>.dgrad`` for the input's gradient and ``<name>.wgrad`` for the weight's.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor, layout: Layout, name: str) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor | None, layout: Layout, name: str) -> None:
         super().__init__()
         self.layout, self.name = layout, name
         self.weight = nn.Parameter(self.shard(weight))
-        self.bias = nn.Parameter(bias.clone())
+        self.bias = None if bias is None else nn.Parameter(bias.clone())
 
     def shard(self, full: Tensor) -> Tensor:
         """This rank's part of a full weight or gradient: a copy, so that the full one can go."""
@@ -132,36 +140,41 @@ class RowParallelLinear(nn.Module):
         return marked(self.name, "sharded", self._linear, x)
 
     def _linear(self, x: Tensor) -> Tensor:
-        return _row_linear(x, self.weight, self.layout, self.name) + self.bias
+        y = _row_linear(x, self.weight, self.layout, self.name)
+        return y if self.bias is None else y + self.bias
 
 
 class _ColumnLinear(torch.autograd.Function):
     """The product and, in the backward pass, its two; in one, because their collectives interleave with them."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, layout: Layout, name: str) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, layout: Layout, name: str
+    ) -> Tensor:
         ctx.save_for_backward(x, weight)
-        ctx.layout, ctx.name = layout, name
+        ctx.layout, ctx.name, ctx.biased = layout, name, bias is not None
+        wire = Wire(layout.ranks, name)
         if layout.sequence_parallel:
-            return layout.schedule.gather_matmul(x, weight.t(), bias, Wire(layout.ranks, name))
-        return multiply(x, weight.t(), bias)
+            return layout.schedule.gather_matmul(x, weight.t(), bias, wire)
+        return multiply(x, weight.t(), wire, bias)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
         layout, grad = ctx.layout, grads[0]
-        wire = Wire(layout.ranks, f"{ctx.name}.grad")
+        wire = Wire(layout.ranks, ctx.name, backward=True)
         overlap = layout.overlap_backward
         if layout.sequence_parallel:
             x_grad, weight_grad = layout.schedule.column_backward(grad, x, weight, wire, overlap=overlap)
         else:
             # The input gradient is whole, and can travel, before the weight gradient is begun.
-            travelling = wire.all_reduce(multiply(grad, weight))
+            travelling = wire.all_reduce(multiply(grad, weight, wire))
             if not overlap:
                 travelling.wait()
-            weight_grad = outer(grad, x)
+            weight_grad = outer(grad, x, wire)
             x_grad = travelling.wait()
-        return x_grad, weight_grad, grad.flatten(0, -2).sum(0), None, None
+        bias_grad = grad.flatten(0, -2).sum(0) if ctx.biased else None
+        return x_grad, weight_grad, bias_grad, None, None
 
 
 _column_linear: Callable[..., Tensor] = _ColumnLinear.apply
@@ -183,10 +196,10 @@ class _RowLinear(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
         layout, grad = ctx.layout, grads[0]
+        wire = Wire(layout.ranks, ctx.name, backward=True)
         if not layout.sequence_parallel:
-            return multiply(grad, weight), outer(grad, x), None, None
+            return multiply(grad, weight, wire), outer(grad, x, wire), None, None
         schedule = layout.schedule if layout.overlap_backward else Serial()
-        wire = Wire(layout.ranks, f"{ctx.name}.grad")
         return *schedule.row_backward(grad, x, weight, wire), None, None
 
 

@@ -27,12 +27,12 @@ import torch.distributed as dist
 from torch import Tensor
 
 from .collectives import Wire
-from .config import BlockConfig
+from .layer_config import LayerConfig
 
 __all__ = ["Pipelined", "Ring", "Serial", "SymmMem", "multiply", "schedule", "shares", "spans"]
 
 
-def schedule(config: BlockConfig) -> Serial:
+def schedule(config: LayerConfig) -> Serial:
     """The one that a configuration names."""
     if config.schedule == "pipelined":
         assert config.chunks is not None
@@ -45,15 +45,15 @@ class Serial:
 
     def gather_matmul(self, x: Tensor, matrix: Tensor, bias: Tensor | None, wire: Wire) -> Tensor:
         """All ranks' rows times the matrix, plus the bias: (seq / ranks, ...) to (seq, ...)."""
-        return multiply(wire.all_gather(x).wait(), matrix, bias)
+        return multiply(wire.all_gather(x).wait(), matrix, wire, bias)
 
     def matmul_scatter(self, x: Tensor, matrix: Tensor, wire: Wire) -> Tensor:
         """This rank's rows of the sum over ranks of ``x @ matrix``: (seq, ...) to (seq / ranks, ...)."""
-        return wire.reduce_scatter(multiply(x, matrix)).wait()
+        return wire.reduce_scatter(multiply(x, matrix, wire)).wait()
 
     def matmul_reduce(self, x: Tensor, matrix: Tensor, wire: Wire) -> Tensor:
         """The sum over ranks of ``x @ matrix``."""
-        return wire.all_reduce(multiply(x, matrix)).wait()
+        return wire.all_reduce(multiply(x, matrix, wire)).wait()
 
     def column_backward(
         self, grad: Tensor, x: Tensor, weight: Tensor, wire: Wire, *, overlap: bool
@@ -66,18 +66,18 @@ class Serial:
         gathered = wire.all_gather(x)
         if not overlap:
             gathered.wait()
-        product = multiply(grad, weight)
+        product = multiply(grad, weight, wire)
         whole = gathered.wait()
         scattered = wire.reduce_scatter(product)
         if not overlap:
             scattered.wait()
-        weight_grad = outer(grad, whole)
+        weight_grad = outer(grad, whole, wire)
         return scattered.wait(), weight_grad
 
     def row_backward(self, grad: Tensor, x: Tensor, weight: Tensor, wire: Wire) -> tuple[Tensor, Tensor]:
         """Gradients of a row layer's input and of its weight, from this rank's rows of the output's."""
         whole = wire.all_gather(grad).wait()
-        return multiply(whole, weight), outer(whole, x)
+        return multiply(whole, weight, wire), outer(whole, x, wire)
 
 
 class Pipelined(Serial):
@@ -93,7 +93,7 @@ class Pipelined(Serial):
         travelling = [wire.all_gather(x[a:b]) for a, b in parts]
         out = x.new_empty(n, *x.shape[:-1], matrix.shape[1])
         for (a, b), chunk in zip(parts, travelling, strict=True):
-            product = multiply(chunk.wait(), matrix, bias)
+            product = multiply(chunk.wait(), matrix, wire, bias)
             out[:, a:b] = product.view(n, b - a, *product.shape[1:])
         return out.flatten(0, 1)
 
@@ -102,7 +102,7 @@ class Pipelined(Serial):
         n = wire.ranks.size
         parts = shares(x, n)
         travelling = [
-            wire.reduce_scatter(multiply(parts[:, a:b].flatten(0, 1), matrix))
+            wire.reduce_scatter(multiply(parts[:, a:b].flatten(0, 1), matrix, wire))
             for a, b in spans(len(x) // n, self.chunks)
         ]
         return torch.cat([chunk.wait() for chunk in travelling])
@@ -111,7 +111,8 @@ class Pipelined(Serial):
         """A chunk's sum travels while the next is multiplied, into its place in the result."""
         out = x.new_empty(*x.shape[:-1], matrix.shape[1])
         travelling = [
-            wire.all_reduce(multiply(x[a:b], matrix, out=out[a:b])) for a, b in spans(len(x), self.chunks)
+            wire.all_reduce(multiply(x[a:b], matrix, wire, out=out[a:b]))
+            for a, b in spans(len(x), self.chunks)
         ]
         for chunk in travelling:
             chunk.wait()
@@ -125,17 +126,17 @@ class Ring(Serial):
         """Each shard is multiplied while the next comes in."""
         out = x.new_empty(wire.ranks.size, *x.shape[:-1], matrix.shape[1])
         for owner, shard in circle(x, wire):
-            multiply(shard, matrix, bias, out=out[owner])
+            multiply(shard, matrix, wire, bias, out=out[owner])
         return out.flatten(0, 1)
 
     def matmul_scatter(self, x: Tensor, matrix: Tensor, wire: Wire) -> Tensor:
         """The partial sum of a rank's rows comes in while this rank's part of it is multiplied."""
         rank, n = wire.ranks.rank, wire.ranks.size
         parts = shares(x, n)
-        total = multiply(parts[(rank - 1) % n], matrix)
+        total = multiply(parts[(rank - 1) % n], matrix, wire)
         for k in range(1, n):
             arriving = wire.pass_on(total)
-            part = multiply(parts[(rank - k - 1) % n], matrix)
+            part = multiply(parts[(rank - k - 1) % n], matrix, wire)
             total = part.add_(arriving.wait())
         return total
 
@@ -149,7 +150,7 @@ class Ring(Serial):
         weight_grad = torch.zeros_like(weight)
         x_grad = self.matmul_scatter(grad, weight, wire)
         for owner, shard in circle(x, wire):
-            weight_grad.addmm_(rows(parts[owner]).t(), rows(shard))
+            outer(parts[owner], shard, wire, onto=weight_grad)
         return x_grad, weight_grad
 
     def row_backward(self, grad: Tensor, x: Tensor, weight: Tensor, wire: Wire) -> tuple[Tensor, Tensor]:
@@ -157,8 +158,8 @@ class Ring(Serial):
         parts = shares(x, wire.ranks.size)
         weight_grad, x_grad = torch.zeros_like(weight), torch.empty_like(parts)
         for owner, shard in circle(grad, wire):
-            multiply(shard, weight, out=x_grad[owner])
-            weight_grad.addmm_(rows(shard).t(), rows(parts[owner]))
+            multiply(shard, weight, wire, out=x_grad[owner])
+            outer(shard, parts[owner], wire, onto=weight_grad)
         return x_grad.flatten(0, 1), weight_grad
 
 
@@ -181,18 +182,23 @@ class SymmMem(Serial):
         return out
 
 
-def multiply(x: Tensor, matrix: Tensor, bias: Tensor | None = None, out: Tensor | None = None) -> Tensor:
+def multiply(
+    x: Tensor, matrix: Tensor, wire: Wire, bias: Tensor | None = None, out: Tensor | None = None
+) -> Tensor:
     """``x @ matrix + bias``, one GEMM over all rows; into a contiguous `out` where one is given."""
     shape = (*x.shape[:-1], matrix.shape[1])
     flat = rows(x)
     at = None if out is None else out.view(-1, shape[-1])
-    product = torch.mm(flat, matrix, out=at) if bias is None else torch.addmm(bias, flat, matrix, out=at)
+    with wire.gemm("dgrad"):
+        product = torch.mm(flat, matrix, out=at) if bias is None else torch.addmm(bias, flat, matrix, out=at)
     return product.view(shape) if out is None else out
 
 
-def outer(grad: Tensor, x: Tensor) -> Tensor:
-    """The gradient of a weight (outputs, inputs)."""
-    return rows(grad).t().mm(rows(x))
+def outer(grad: Tensor, x: Tensor, wire: Wire, onto: Tensor | None = None) -> Tensor:
+    """The gradient of a weight (outputs, inputs); added `onto` one where it is given."""
+    left, right = rows(grad).t(), rows(x)
+    with wire.gemm("wgrad"):
+        return left.mm(right) if onto is None else onto.addmm_(left, right)
 
 
 def rows(x: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ from ..markers import DOMAIN
 from ..trace import NA, Trace
 from .attribution import launched_in
 from .overlap import overlap
-from .window import find_steps, windows
+from .window import windows
 
 __all__ = ["TERMS", "Account", "Part", "Pop", "Scaling", "Size", "account", "scaling"]
 
@@ -167,7 +167,7 @@ def account(trace: Trace, step_pattern: str | None = None) -> Account:
         Its ranks have different numbers of steps.
     """
     window = windows(trace, "steps", step_pattern)
-    steps = _steps_of_a_rank(trace, step_pattern)
+    steps = _steps_of_a_rank(window.n_steps)
     figures = overlap(trace, window).ranks
     parts, of_op = _parts_of_ops(trace)
     compute = trace.ops["kind"].isin(COMPUTE).to_numpy()
@@ -266,13 +266,11 @@ def _parts_of_ops(trace: Trace) -> tuple[list[Part], Int64]:
     return [Part("unmarked"), *parts], of_range[launched_in(trace, marked)]
 
 
-def _steps_of_a_rank(trace: Trace, pattern: str | None) -> int:
-    steps = find_steps(trace, pattern)
-    count = steps[~steps["warmup"]].groupby("rank").size()
-    if count.nunique() > 1:
-        few, many = count.idxmin(), count.idxmax()
+def _steps_of_a_rank(count: Mapping[int, int]) -> int:
+    few, many = min(count, key=count.__getitem__), max(count, key=count.__getitem__)
+    if count[few] != count[many]:
         raise InputError(
             f"rank {few} has {count[few]} steps, and rank {many} has {count[many]}",
             "compare runs in which every rank finished",
         )
-    return int(count.iloc[0])
+    return count[few]

@@ -46,8 +46,11 @@ class Windows:
         The analysed instants of each rank, ns since the trace's origin.
     steps : tuple of str
         Names of the steps that are in (mode "steps"), in order, of the rank that has most of them.
+    without_ops : tuple of str
+        Names of the steps that are not, on one rank at least, since no op was launched inside them: they have no
+        length, and do not count where something is said per step.
     n_steps : mapping of int to int
-        How many of them each rank has.
+        How many steps of each rank are in.
     left_out : tuple of str
         Names of the warm-up steps that are not.
     note : str or None
@@ -58,6 +61,7 @@ class Windows:
     of_rank: Mapping[int, Spans]
     steps: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
+    without_ops: tuple[str, ...] = ()
     n_steps: Mapping[int, int] = field(default_factory=dict)
     note: str | None = None
 
@@ -148,24 +152,30 @@ def _steps(trace: Trace, steps: pd.DataFrame, pattern: str | None) -> Windows:
         what = "all its steps are warm-up" if len(steps) else "the trace has no step ranges"
         raise OptionError(what, "use --window whole, or name them with --step-pattern", "--window steps")
     ranks = trace.ranks["rank"].tolist()
-    of_rank = {
-        rank: union(*step_bounds(trace.of_rank(rank), kept[kept["rank"] == rank])[1:]) for rank in ranks
-    }
+    of_rank, n_steps, names, told = {}, {}, [], set()
+    without_ops: dict[str, None] = {}  # in order, each once
+    for rank in ranks:
+        mine = kept[kept["rank"] == rank]
+        which, start, end = step_bounds(trace.of_rank(rank), mine)
+        of_rank[rank], n_steps[rank] = union(start, end), len(which)
+        filled = np.isin(np.arange(len(mine)), which)
+        names.append(tuple(mine.loc[filled, "name"]))
+        told.add(tuple(mine["name"]))
+        without_ops |= dict.fromkeys(mine.loc[~filled, "name"])
     without = [rank for rank, window in of_rank.items() if not len(window)]
     if without:
         some = ", ".join(map(str, without[:8])) + (", ..." if len(without) > 8 else "")
         raise OptionError(
             f"no op was launched inside a step on rank {some}", "use --window whole", "--window steps"
         )
-    n_steps = {rank: int((kept["rank"] == rank).sum()) for rank in ranks}
-    names = [tuple(kept.loc[kept["rank"] == rank, "name"]) for rank in ranks]
     return Windows(
         "steps",
         of_rank,
         steps=max(names, key=len),
         left_out=tuple(dict.fromkeys(steps.loc[steps["warmup"], "name"])),
+        without_ops=tuple(without_ops),
         n_steps=n_steps,
-        note=None if len(set(names)) == 1 else "the ranks do not have the same steps: are they of one run?",
+        note=None if len(told) == 1 else "the ranks do not have the same steps: are they of one run?",
     )
 
 

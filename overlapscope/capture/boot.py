@@ -11,7 +11,7 @@ if not getattr(sys.flags, "safe_path", False):
 
 
 def main() -> int:
-    """Load the package that this file lies in, then run the launcher."""
+    """Load the package that this file lies in, then run the launcher, or with ``join`` a launcher's rank."""
     from importlib.util import module_from_spec, spec_from_file_location
     from pathlib import Path
 
@@ -24,8 +24,10 @@ def main() -> int:
     module = sys.modules[package.name] = module_from_spec(spec)
     spec.loader.exec_module(module)
 
-    from overlapscope.capture import launcher
+    from overlapscope.capture import launcher, member
 
+    if sys.argv[1] == "join":
+        return member.main(sys.argv[2:])
     return launcher.main(sys.argv[1:])
 
 

@@ -16,8 +16,7 @@ from typing import Any
 from ..errors import OptionError
 from . import nsys as nsight
 from .launch import environment
-from .machine import Machine, inspect
-from .manifest import installed
+from .machine import Machine, inspect, installed
 from .nsys import Nsys
 from .plan import Plan, Request, make
 
@@ -53,6 +52,8 @@ class Checkup:
         Why it would do nothing.
     connections_in_run : str or None
         CUDA_DEVICE_MAX_CONNECTIONS of the ranks it would start.
+    nsys_traps : tuple of str
+        What is wrong with this nsys, or with it and this nvtx together.
     """
 
     machine: Machine
@@ -65,6 +66,7 @@ class Checkup:
     plan: Plan | None
     refused: str | None
     connections_in_run: str | None
+    nsys_traps: tuple[str, ...] = ()
 
     @property
     def broken(self) -> str | None:
@@ -79,7 +81,7 @@ class Checkup:
 
 def checkup() -> Checkup:
     """Look at everything that `run` depends on. Imports no torch here, and raises nothing."""
-    machine, nsys = inspect(), nsight.find()
+    machine, nsys, nvtx = inspect(), nsight.find(), installed("nvtx")
     plan, refused = _plan(machine, nsys)
     names = _smi("--query-gpu=name", "--format=csv,noheader")
     topology = _smi("topo", "-m")
@@ -89,13 +91,14 @@ def checkup() -> Checkup:
         driver_gpus=None if names is None else tuple(names.splitlines()),
         links=None if topology is None else links(topology),
         nsys=nsys,
-        nvtx=installed("nvtx"),
+        nvtx=nvtx,
         connections=os.environ.get("CUDA_DEVICE_MAX_CONNECTIONS"),
         plan=plan,
         refused=refused,
         connections_in_run=None
         if plan is None
         else environment(plan, os.environ).get("CUDA_DEVICE_MAX_CONNECTIONS"),
+        nsys_traps=() if nsys is None else tuple(nsight.traps(nsys, nvtx)),
     )
 
 

@@ -1,18 +1,22 @@
 """What the launcher and the ranks tell the command line: one line of JSON an event, in one file.
 
-Times are `time.monotonic()`, one clock for all processes of a machine, so events can be put in order.
+Times are `time.monotonic()`, one clock for all processes of a machine, so events can be put in order. A member is a
+rank that torchrun or the like has started.
 
 ==============  ===========  =====================================================================
 event           written by   fields beside `time` and, where there is one, `rank`
 ==============  ===========  =====================================================================
 ``launcher``    launcher     pid
-``imported``    launcher     start ("fork" or "exec"), why, versions
+``imported``    launcher     start ("fork" or "exec"; "join", from a node's first rank), why, versions
+``barred``      member       what, remedy, about, code: the ranks of a world do not come together
+``placed``      member       folder, node, nodes, here: what they have agreed on
 ``started``     launcher     pid
 ``measured``    rank 0       what the program measured before its first iteration, for run.json
 ``ready``       rank         gpu: what is allocated, the group is joined
 ``done``        rank         name: the iteration that was finished, ``step 3``
 ``paced``       rank         made: exchanges on a paced link; late: those that took longer than the link's time
-``recorded``    rank         file: name of the rank's profile
+``writing``     rank         it has stopped to record, and writes its profile if it has one
+``recorded``    rank         file: name of the rank's profile, or null
 ``finished``    rank         nothing more will come from it
 ``error``       rank         what, traceback, connection (a peer went away)
 ``refused``     rank         what, remedy: the user can mend it

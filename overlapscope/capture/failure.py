@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ..errors import OptionError, OverlapscopeError, RunError
@@ -84,14 +84,14 @@ def cause(events: Sequence[Event], tails: dict[int, str] | None = None) -> Cause
     return Cause(rank, what, detail=tail)
 
 
-def statuses(events: Sequence[Event], tp: int) -> list[dict[str, object]]:
+def statuses(events: Sequence[Event], ranks: Iterable[int]) -> list[dict[str, object]]:
     """Per rank: pid, and how it ended in a word or two."""
     pids = {e.rank: e.fields["pid"] for e in events if e.kind == "started"}
     said = {e.rank: e for e in events if e.kind in ("error", "refused", "finished")}
     ended = {e.rank: e for e in events if e.kind == "ended"}
     return [
         {"rank": rank, "pid": pids.get(rank), "status": _status(said.get(rank), ended.get(rank))}
-        for rank in range(tp)
+        for rank in ranks
     ]
 
 

@@ -14,29 +14,31 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import InputError, OverlapscopeError, RunError
+from ..errors import InputError, Interrupted, OptionError, OverlapscopeError, RunError
+from ..interrupts import Held, held
 from . import nsys as nsight
 from .events import Event, EventReader
 from .failure import cause
-from .launcher import GRACE_S, KILL_S
+from .launcher import GRACE_S, KILL_S, WRITE_S
 from .machine import Machine, inspect
 from .manifest import Manifest, unfinished, without_paths
 from .nsys import Nsys
 from .plan import Plan, Request, make, workload
+from .processes import ask_to_end, send
 from .progress import Progress
 from .rundir import RunDir, default_path
 
 if TYPE_CHECKING:
     from ..trace import Trace
 
-__all__ = ["execute", "look", "run"]
+__all__ = ["Ranks", "Say", "environment", "execute", "finish", "look", "run", "tail"]
 
 POLL_S = 0.05  # how late a progress line may be
 TAIL_LINES = 60  # a traceback through autograd and a few lines around it
@@ -80,12 +82,15 @@ def look(request: Request) -> tuple[Machine, Nsys | None]:
     Raises
     ------
     OptionError
-        The workload is not known: the machine need not be looked at.
+        The workload is not known: the machine need not be looked at. Or nsys is there, and does not run.
     """
     workload(request.workload)
     machine = inspect(gpus=request.device != "cpu")
     wanted = request.recorder == "nsys" or (request.recorder == "auto" and machine.gpus)
-    return machine, nsight.find() if wanted else None
+    nsys = nsight.find() if wanted else None
+    if nsys is not None and not nsys.profile_options:  # the help of one that runs tells some
+        raise OptionError(f"{nsys.path} does not run", "mend that installation, or give torch", "--recorder")
+    return machine, nsys
 
 
 def execute(
@@ -94,40 +99,55 @@ def execute(
     """Do what the plan says in a directory that is ready for it; raises as :func:`run` does."""
     nsys = nsys if plan.recorder == "nsys" else None
     manifest = Manifest(plan, machine, nsys)
-    folder.write_manifest(manifest.data)
-    ranks = _Ranks(plan, folder, nsys)
+    with held("still writing what was recorded; once more, and it is lost") as interruptions:
+        folder.write_manifest(manifest.data)
+        ranks = Ranks(plan, folder, nsys, interruptions)
+        finish(ranks, manifest, folder, nsys, say, keep_json=keep_json)
+    if interruptions.first is not None:
+        raise RunError.of(interruptions.first, f"the run had ended, and is in {folder.path}")
+
+
+def finish(
+    ranks: Ranks, manifest: Manifest, folder: RunDir, nsys: Nsys | None, say: Say, *, keep_json: bool
+) -> None:
+    """Follow the ranks to their end and keep what they recorded; raises as :func:`run` does."""
     error: BaseException | None
     try:
         ranks.follow(say)
         say("bringing the ranks' recordings together")
         kept = _collect(folder, nsys, ranks)
         error = ranks.error(f"what was recorded is in {folder.path}" if kept else "nothing was recorded")
+    except Interrupted as end:  # the third: nothing is waited for
+        error = RunError.of(end, "what was recorded was given up")
     except BaseException as failure:
         # A rank that failed comes before what its failure left unreadable.
         error = ranks.error(f"what was recorded cannot be read ({failure})") or failure
     if keep_json:
         folder.keep_json()
-    manifest.end(plan, ranks.events, error)
+    manifest.end(ranks.here, ranks.events, error)
     folder.write_manifest(manifest.data)
     folder.close()
     if error is not None:
         raise error
 
 
-class _Ranks:
+class Ranks:
     """The launcher, its ranks, and what they have said so far."""
 
-    def __init__(self, plan: Plan, folder: RunDir, nsys: Nsys | None) -> None:
-        self.plan, self.folder = plan, folder
+    def __init__(self, plan: Plan, folder: RunDir, nsys: Nsys | None, interruptions: Held) -> None:
+        self.plan, self.folder, self.interruptions = plan, folder, interruptions
+        self.here: Sequence[int] = range(plan.tp)  # ranks on this machine
         self.events: list[Event] = []
-        self.interrupted = False
-        self.silent = False
+        self.interrupted: Interrupted | None = None
+        self.behind: int | None = (
+            None  # once no rank says anything: the one that most likely holds up the others
+        )
         self.private = tempfile.mkdtemp(prefix="overlapscope-")
         plan.save(folder.work / "plan.json")
         boot = Path(__file__).with_name("boot.py")
         command = [sys.executable, str(boot), str(folder.work.resolve()), self.private, str(os.getpid())]
         if nsys is not None:
-            command = nsight.profile_command(nsys, folder.work / REPORT, command)
+            command = nsight.profile_command(nsys, folder.work / REPORT, command, plan.device)
         with (folder.work / "launcher.log").open("wb") as log:
             # A session of its own: Ctrl-C reaches this process alone, which then ends the others in order.
             self.process = subprocess.Popen(
@@ -142,7 +162,7 @@ class _Ranks:
 
     @property
     def failed(self) -> bool:
-        return self.interrupted or self.silent or self.process.returncode != 0
+        return self.interrupted is not None or self.behind is not None or self.process.returncode != 0
 
     def follow(self, say: Say) -> None:
         """Until the launcher and with it every rank has ended."""
@@ -152,6 +172,10 @@ class _Ranks:
                 # pandas and all, needed at the end, while the launcher imports torch
                 import_module("overlapscope.formats.kineto")
             while self.process.poll() is None:
+                self.interrupted = self.interruptions.first
+                if self.interrupted is not None:
+                    self._end()
+                    break  # what has not ended by now is killed below
                 new = self.reader.new()
                 if new:
                     heard = time.monotonic()
@@ -159,13 +183,10 @@ class _Ranks:
                     progress.take(new)
                     say(progress.text())
                 elif time.monotonic() - heard > self.plan.timeout and self._waiting():
-                    self.silent = True
+                    self._find_who_is_behind()
                     self._end()
-                    break  # what has not ended by now is killed below
+                    break
                 time.sleep(POLL_S)
-        except KeyboardInterrupt:
-            self.interrupted = True
-            self._end()
         finally:
             if self.process.poll() is None:
                 os.killpg(self.process.pid, signal.SIGKILL)
@@ -177,36 +198,49 @@ class _Ranks:
         """Whether a rank still has to say something. Once all have ended nsys may take its time."""
         return sum(e.kind == "ended" for e in self.events) < self.plan.tp
 
+    def _find_who_is_behind(self) -> None:
+        for pid in self._pids("started").values():
+            send(pid, signal.SIGUSR1)  # each writes to its log where it is
+        time.sleep(0.5)
+        self.behind = _furthest_behind(self.events, self.tails())
+
     def _end(self) -> None:
         """Ask the launcher to end its ranks, and wait for it as long as it may take."""
-        if self.silent:
-            for pid in self._pids("started"):
-                _send(pid, signal.SIGUSR1)  # each writes to its log where it is
-            time.sleep(0.5)
-        for pid in self._pids("launcher") or [self.process.pid]:
-            _send(pid, signal.SIGTERM)
-        try:
-            self.process.wait(GRACE_S + KILL_S + (NSYS_S if self.plan.recorder == "nsys" else 2.0))
-        except subprocess.TimeoutExpired:
+        for pid in self._pids("launcher").values() or [self.process.pid]:
+            ask_to_end(pid)
+        if self._ended_within(KILL_S):
             return
+        # Whoever waits for the rank that holds them up learns of its end from a socket, and can write then.
+        for rank, pid in self._pids("started").items():
+            if rank == self.behind:
+                send(pid, signal.SIGKILL)
+        self._ended_within(GRACE_S + KILL_S + (NSYS_S if self.plan.recorder == "nsys" else WRITE_S))
 
-    def _pids(self, kind: str) -> list[int]:
+    def _ended_within(self, seconds: float) -> bool:
+        """Wait for the launcher, and take what was said meanwhile."""
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(seconds)
+        self.events += self.reader.new()
+        return self.process.poll() is not None
+
+    def _pids(self, kind: str) -> dict[int | None, int]:
+        """Of the launcher (no rank) or of the ranks that run."""
         gone = {e.rank for e in self.events if e.kind == "ended"}
-        return [e.fields["pid"] for e in self.events if e.kind == kind and e.rank not in gone]
+        return {e.rank: e.fields["pid"] for e in self.events if e.kind == kind and e.rank not in gone}
+
+    def tails(self) -> dict[int, str]:
+        """The last that each rank wrote to its log."""
+        return {rank: tail(self.folder.work / f"rank{rank}.log") for rank in self.here}
 
     def error(self, where: str) -> OverlapscopeError | None:
         """Why the run failed, as the error to raise; None if it did not."""
-        if self.interrupted:
-            error = RunError("interrupted", where)
-            error.exit_code = 130  # of Ctrl-C, as everywhere
-            return error
-        tails = {rank: _tail(self.folder.work / f"rank{rank}.log") for rank in range(self.plan.tp)}
-        if self.silent:
-            rank = _furthest_behind(self.events, tails)
+        if self.interrupted is not None:
+            return RunError.of(self.interrupted, where)
+        tails = self.tails()
+        if self.behind is not None:
             what = f"no rank said anything for {self.plan.timeout:g} s, and this one is the furthest behind"
-            return RunError(
-                what, f"give a longer --timeout if it needs it; {where}", f"rank {rank}", detail=tails[rank]
-            )
+            remedy = f"give a longer --timeout if it needs it; {where}"
+            return RunError(what, remedy, f"rank {self.behind}", detail=tails[self.behind])
         first = cause(self.events, tails)
         if first is not None:
             return first.error(where)
@@ -215,7 +249,7 @@ class _Ranks:
         who = "nsys" if self.plan.recorder == "nsys" else "the launcher"
         code = self.process.returncode
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-        return RunError(how, where, who, detail=_tail(self.folder.work / "launcher.log"))
+        return RunError(how, where, who, detail=tail(self.folder.work / "launcher.log"))
 
 
 def environment(plan: Plan, user: Mapping[str, str]) -> dict[str, str]:
@@ -238,7 +272,7 @@ def environment(plan: Plan, user: Mapping[str, str]) -> dict[str, str]:
     return {**ours, **user}
 
 
-def _collect(folder: RunDir, nsys: Nsys | None, ranks: _Ranks) -> bool:
+def _collect(folder: RunDir, nsys: Nsys | None, ranks: Ranks) -> bool:
     """Make ``trace.sqlite`` of what was recorded. Returns whether there was anything.
 
     Of a failed run, ranks that recorded nothing that can be read are left out.
@@ -263,7 +297,7 @@ def _collect(folder: RunDir, nsys: Nsys | None, ranks: _Ranks) -> bool:
     return False
 
 
-def _with_origin(trace: Trace, ranks: _Ranks) -> Trace:
+def _with_origin(trace: Trace, ranks: Ranks) -> Trace:
     """The trace with what its files do not say: PyTorch's version, and whether the run was cut short."""
     import pandas as pd
 
@@ -280,7 +314,7 @@ def _with_origin(trace: Trace, ranks: _Ranks) -> Trace:
     cut = iteration & ~pd.Series([key in done for key in names], index=trace.ranges.index, dtype=bool)
     dropped = [Dropped(int(cut.sum()), "steps", "they were cut short")] if cut.any() else []
     why = None if error is None else without_paths(f"{error.about or ''} {error.what}".strip())
-    warnings = ([] if why is None else [unfinished(why)]) + _late(ranks.events)
+    warnings = ([] if why is None else [unfinished(why)]) + _late(ranks.events) + _notes(ranks.events)
     return replace(
         trace,
         ranges=trace.ranges[~cut].reset_index(drop=True),
@@ -303,6 +337,11 @@ def _late(events: list[Event]) -> list[str]:
         f"{late} of {made} exchanges took longer than the paced link would have: choose a slower one, "
         "or a larger shape, to see the link and not this machine"
     ]
+
+
+def _notes(events: list[Event]) -> list[str]:
+    """What the program itself has to say of its figures."""
+    return [note for e in events if e.kind == "measured" for note in e.fields.get("notes", [])]
 
 
 def _export(folder: RunDir, nsys: Nsys, *, tolerant: bool) -> bool:
@@ -328,12 +367,7 @@ def _waits_for_peers(tail: str) -> bool:
     return bool(innermost) and "torch/distributed" in innermost[-1]
 
 
-def _send(pid: int, number: signal.Signals) -> None:
-    with suppress(ProcessLookupError):
-        os.kill(pid, number)
-
-
-def _tail(log: Path) -> str:
+def tail(log: Path) -> str:
     """The last lines of a log."""
     try:
         lines = log.read_text(errors="replace").splitlines()

@@ -20,16 +20,19 @@ from pathlib import Path
 from types import FrameType
 
 from . import rank as one
-from .events import EventWriter
+from .events import EventReader, EventWriter
 from .plan import Plan
-from .processes import alive, die_with, single_threaded, touched_gpu
+from .processes import alive, ask_to_end, die_with, send, single_threaded, touched_gpu
 
-__all__ = ["GRACE_S", "KILL_S", "main"]
+__all__ = ["GRACE_S", "KILL_S", "WRITE_S", "main"]
 
-# After a rank has failed the others learn of it from their sockets, and write their profiles, within this;
-# after that they are asked to end, and get as long again before they are killed.
+# After a rank has failed the others learn of it from their sockets within this; after that they are asked to end.
 GRACE_S = 3.0
+# Of those that do not, the command line kills the one that holds up the others after this; the others, which then
+# learn of it, are killed when they have had GRACE_S for that, too.
 KILL_S = 3.0
+# A rank that has begun to write its profile is left alone for so long: 123 MB (600 steps) took 31 s on busy cores.
+WRITE_S = 300.0
 POLL_S = 0.02  # a rank's death is seen within it, and fifty looks a second cost 0.1 % of a core
 
 
@@ -57,12 +60,13 @@ class _Ranks:
             subprocess.Popen[bytes]
         ] = []  # kept: one let go would reap its child behind our back
         self.stop = False  # the command line, or whoever else, wants an end
-        self.sent: signal.Signals | None = None  # what was sent to those that are left
+        self.asked = False  # those that are left, to end
         self.failed = False
 
     def run(self) -> int:
         signal.signal(signal.SIGTERM, self._asked)
         signal.signal(signal.SIGINT, self._asked)
+        signal.signal(signal.SIGHUP, self._asked)
         start = self._starter()
         for rank in range(self.plan.tp):
             if self.stop:
@@ -120,8 +124,8 @@ class _Ranks:
     # -- watching --------------------------------------------------------------------------------------
 
     def _watch(self) -> None:
-        """Until every rank has ended. Once one fails the others have a little time, then none."""
-        deadline = None
+        """Until every rank has ended. Once one fails the others have a little time, and to write more."""
+        deadline, last = None, 0.0
         while self.alive:
             self._reap()
             self.stop |= not alive(self.command)
@@ -129,8 +133,13 @@ class _Ranks:
             if (self.failed or self.stop) and deadline is None:
                 deadline = now + (0.0 if self.stop else GRACE_S)
             if deadline is not None and now >= deadline:
-                self._send(signal.SIGTERM if self.sent is None else signal.SIGKILL)
-                deadline = now + KILL_S
+                if not self.asked:
+                    self._ask_all_to_end()
+                    deadline, last = now + KILL_S + GRACE_S, now + WRITE_S
+                else:
+                    # Nobody is there to read what would be written once the command line is gone.
+                    self._kill_all_but(self._writing() if now < last and alive(self.command) else set())
+                    deadline = now + KILL_S
             time.sleep(POLL_S)
 
     def _reap(self) -> None:
@@ -139,11 +148,22 @@ class _Ranks:
             if ended == 0:
                 continue
             rank, code = self.alive.pop(pid), os.waitstatus_to_exitcode(status)
-            ours = self.sent is not None and -code in (signal.SIGTERM, signal.SIGKILL)
+            ours = self.asked and -code in (signal.SIGTERM, signal.SIGKILL)
             self.events.write("ended", rank, code=code, ours=ours)
             self.failed |= code != 0
 
-    def _send(self, number: signal.Signals) -> None:
-        self.sent = number
-        for pid in self.alive:
-            os.kill(pid, number)  # not yet waited for, so the number is still theirs
+    def _ask_all_to_end(self) -> None:
+        self.asked = True
+        for pid in self.alive:  # not yet waited for, so the number is still theirs
+            ask_to_end(pid)
+
+    def _kill_all_but(self, spared: set[int | None]) -> None:
+        for pid, rank in self.alive.items():
+            if rank not in spared:
+                send(pid, signal.SIGKILL)
+
+    def _writing(self) -> set[int | None]:
+        """The ranks that have begun to write what they recorded and are not done."""
+        said = EventReader(self.work / "events.jsonl").new()
+        last = {event.rank: event.kind for event in said if event.kind in ("writing", "recorded")}
+        return {rank for rank, kind in last.items() if kind == "writing"}

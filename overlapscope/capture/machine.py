@@ -6,10 +6,11 @@ import ctypes
 import os
 import re
 from dataclasses import dataclass
+from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
-__all__ = ["Gpu", "Machine", "inspect"]
+__all__ = ["Gpu", "Machine", "inspect", "installed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,3 +122,11 @@ def _read(path: str | Path) -> str:
         return Path(path).read_text(errors="replace")
     except OSError:
         return ""
+
+
+def installed(package: str) -> str | None:
+    """The version of a Python package, or None where it is not installed. Imports nothing."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None

@@ -8,16 +8,15 @@ from __future__ import annotations
 import platform
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from importlib import metadata
 from typing import Any
 
 from .. import __version__
 from ..errors import RunError
 from .events import Event
 from .failure import statuses
-from .machine import Machine
+from .machine import Machine, installed
 from .nsys import Nsys
 from .plan import Plan
 
@@ -67,14 +66,14 @@ class Manifest:
             "ranks": [],
         }
 
-    def end(self, plan: Plan, events: Sequence[Event], error: BaseException | None) -> None:
-        """Say how it ended."""
+    def end(self, ranks: Iterable[int], events: Sequence[Event], error: BaseException | None) -> None:
+        """Say how it ended, for the ranks that ran here."""
         self.data["complete"] = error is None
         self.data["why"] = None if error is None else without_paths(str(error) or type(error).__name__)
         if isinstance(error, RunError) and error.detail:
             self.data["detail"] = without_paths(error.detail)
         self.data["duration_s"] = round(time.monotonic() - self._began, 3)
-        self.data["ranks"] = statuses(events, plan.tp)
+        self.data["ranks"] = statuses(events, ranks)
         self.data["phases_s"] = _phases(events)
         for event in events:
             if event.kind == "measured":
@@ -102,7 +101,7 @@ def _phases(events: Sequence[Event]) -> dict[str, float]:
     }
     if not events:
         return {}
-    phases, before = {}, events[0].time
+    phases, before = {}, min(event.time for event in events)
     for kind, name in (
         ("imported", "import"),
         ("ready", "start"),
@@ -114,10 +113,3 @@ def _phases(events: Sequence[Event]) -> dict[str, float]:
             phases[name] = round(after - before, 3)
             before = after
     return phases
-
-
-def installed(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None

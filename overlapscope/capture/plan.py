@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import OptionError
 from . import own
-from .machine import Machine
+from .machine import Machine, installed
 from .nsys import Nsys
 
 if TYPE_CHECKING:
     from workloads import Workload
 
-__all__ = ["DEVICES", "RECORDERS", "Plan", "Request", "make", "workload"]
+__all__ = ["DEVICES", "RECORDERS", "Plan", "Request", "either", "make", "workload", "workloads"]
 
 DEVICES = ("auto", "cpu", "cuda")
 RECORDERS = ("auto", "torch", "nsys")
@@ -66,6 +66,7 @@ class Plan:
     threads: int
     timeout: float
     link: str | None = None  # in full: a speed and a latency
+    start: str = ""  # what stands before the command where a launcher starts the ranks
 
     @property
     def backend(self) -> str:
@@ -76,7 +77,7 @@ class Plan:
     def command(self) -> str:
         """The command that does the same again."""
         usual = {field.name: field.default for field in fields(workload(self.workload).config)}
-        words = ["overlapscope run", f"--workload {self.workload}", f"--tp {self.tp}"]
+        words = [f"{self.start} overlapscope run".strip(), f"--workload {self.workload}", f"--tp {self.tp}"]
         for name, value in {**self.options, "steps": self.steps, "warmup": self.warmup}.items():
             option = name.replace("_", "-")
             if isinstance(value, bool):
@@ -98,24 +99,32 @@ class Plan:
         return cls(**json.loads(path.read_text()))
 
 
-def workload(name: str) -> Workload:
-    """The workload of that name.
+def workloads() -> Mapping[str, Workload]:
+    """Those there are, by name."""
+    known: Mapping[str, Workload] = own.workloads().WORKLOADS
+    return known
+
+
+def workload(name: str, option: str = "--workload") -> Workload:
+    """The workload of that name, which `option` gave.
 
     Raises
     ------
     OptionError
         There is none; the message names those there are.
     """
-    known: Mapping[str, Workload] = own.workloads().WORKLOADS
+    known = workloads()
     if name not in known:
         near = difflib.get_close_matches(name, known, n=1)
         remedy = f"did you mean {near[0]}?" if near else f"choose from {', '.join(known)}"
-        raise OptionError(f"{name!r} is not known", remedy, "--workload")
+        raise OptionError(f"{name!r} is not known", remedy, option)
     return known[name]
 
 
-def make(request: Request, machine: Machine, nsys: Nsys | None) -> Plan:
+def make(request: Request, machine: Machine, nsys: Nsys | None, *, here: int | None = None) -> Plan:
     """Check a request against the machine and settle what it leaves open.
+
+    `here` is how many of the ranks a launcher has started on this machine; without one it is all.
 
     Raises
     ------
@@ -124,18 +133,25 @@ def make(request: Request, machine: Machine, nsys: Nsys | None) -> Plan:
     """
     entry = workload(request.workload)
     _check_numbers(request)
-    device = _device(request, machine)
+    device = _device(request, machine, here)
     try:
-        config = entry.configure(device, **request.options)
+        config = entry.configure(device, **_options(request))
         config.check(request.tp, device)
         link = _link(request.link, device)
+        if link is not None:
+            config.check_link()
     except own.workloads().ConfigError as error:
+        if error.other is not None and request.options.get(error.option) is None:
+            # The one to blame has its default, or is the number of ranks, which is to vary.
+            error = error.other if request.options.get(error.other.option) is not None else error
         raise OptionError(error.what, error.remedy, f"--{error.option.replace('_', '-')}") from None
+    here = request.tp if here is None else here
     recorder, why = _recorder(request.recorder, device, nsys)
     steps = config.STEPS if request.steps is None else request.steps
     warmup = config.WARMUP if request.warmup is None else request.warmup
     operators = config.operators(request.tp) * (steps + warmup) if recorder == "torch" else 0
-    _check_memory(request.tp, config.memory(request.tp, device), operators, device, machine)
+    large = [f"--{field.name}" for field in fields(config) if field.name in config.LARGE]
+    _check_memory(here, config.memory(request.tp, device), operators, large, device, machine)
     return Plan(
         workload=request.workload,
         tp=request.tp,
@@ -145,34 +161,46 @@ def make(request: Request, machine: Machine, nsys: Nsys | None) -> Plan:
         device=device,
         recorder=recorder,
         recorder_why=why,
-        threads=_threads(request.tp, machine, os.environ.get("OMP_NUM_THREADS", "")),
+        threads=_threads(here, machine, os.environ.get("OMP_NUM_THREADS", "")),
         timeout=request.timeout,
         link=link,
     )
 
 
+def _options(request: Request) -> dict[str, Any]:
+    """The workload's, with the type by PyTorch's name."""
+    aliases: Mapping[str | None, str] = own.part("config").DTYPE_ALIASES
+    dtype = request.options.get("dtype")
+    return {**request.options, "dtype": aliases.get(dtype, dtype)}
+
+
 def _check_numbers(request: Request) -> None:
     for option, least in (("tp", 1), ("steps", 1), ("warmup", 0), ("timeout", 1)):
         value = getattr(request, option)
-        if value is not None and value < least:
+        if value is not None and not value >= least:  # nan is not
             raise OptionError(f"is {value}", f"give {least} or more", f"--{option}")
+    seed = request.options.get("seed") or 0
+    if not -(2**63) <= seed < 2**64:  # what torch takes
+        raise OptionError(f"{seed} has more than 64 bits", "give -2^63 to 2^64 - 1", "--seed")
     for option, known in (("device", DEVICES), ("recorder", RECORDERS)):
         value = getattr(request, option)
         if value not in known:
             raise OptionError(f"{value!r} is not known", f"choose from {', '.join(known)}", f"--{option}")
 
 
-def _device(request: Request, machine: Machine) -> str:
+def _device(request: Request, machine: Machine, here: int | None) -> str:
     if request.device == "cpu" or (request.device == "auto" and not machine.gpus):
         return "cpu"
     if not machine.gpus:
         raise OptionError(
             "no GPU that this PyTorch can use", "give --device cpu or install PyTorch for CUDA", "--device"
         )
-    if request.tp > len(machine.gpus):
+    ranks, seen = request.tp if here is None else here, len(machine.gpus)
+    # A launcher may show each rank one GPU, its own.
+    if ranks > seen and (here is None or seen > 1):
         raise OptionError(
-            f"{request.tp} ranks, and {len(machine.gpus)} GPUs are visible",
-            f"give at most {len(machine.gpus)}, or --device cpu",
+            f"{ranks} ranks{' here' if here is not None else ''}, and {seen} GPUs are visible",
+            f"give at most {seen}, or --device cpu",
             "--tp",
         )
     return "cuda"
@@ -193,21 +221,31 @@ def _threads(tp: int, machine: Machine, asked: str) -> int:
     return int(asked) if asked.isdecimal() and int(asked) > 0 else max(1, machine.cores // tp)
 
 
-def _check_memory(tp: int, tensors: int, operators: int, device: str, machine: Machine) -> None:
-    """Refuse what does not fit. On CUDA a rank looks again, at what is free, before it allocates."""
+def _check_memory(
+    tp: int, tensors: int, operators: int, large: list[str], device: str, machine: Machine
+) -> None:
+    """Refuse what does not fit. On CUDA a rank looks again, at what is free, before it allocates.
+
+    `large` are the options to lower.
+    """
     host = tp * (CPU_PROCESS + operators * PROFILED_OPERATOR)
     if device == "cuda":
         need, have = tensors + GPU_PROCESS, min(gpu.memory for gpu in machine.gpus[:tp])
         if need > have:
             what = f"a rank needs about {need / 1e9:.1f} GB, and its GPU has {have / 1e9:.1f} GB"
-            raise OptionError(what, "lower --hidden, --ffn, --seq, --batch or --layers", "GPU memory")
+            raise OptionError(what, f"lower {either(large)}", "GPU memory")
     else:
         host += tp * CPU_MALLOC * tensors
     if host > machine.available:
         what = (
             f"{tp} ranks need about {host / 1e9:.1f} GB, and {machine.available / 1e9:.1f} GB are available"
         )
-        raise OptionError(what, "lower --tp, --hidden, --ffn, --seq, --batch, --layers or --steps", "memory")
+        raise OptionError(what, f"lower {either(['--tp', *large, '--steps'])}", "memory")
+
+
+def either(words: list[str]) -> str:
+    """``a, b or c``."""
+    return " or ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
 
 
 def _recorder(asked: str, device: str, nsys: Nsys | None) -> tuple[str, str]:
@@ -217,11 +255,12 @@ def _recorder(asked: str, device: str, nsys: Nsys | None) -> tuple[str, str]:
     if asked == "nsys":
         if nsys is None:
             raise OptionError("nsys is not on PATH", "install Nsight Systems or give torch", "--recorder")
-        if device == "cpu":
-            raise OptionError("nsys records GPUs, and the run is on a CPU", "give torch", "--recorder")
+        if device == "cpu" and installed("nvtx") is None:
+            what = "on a CPU nsys records the ranges that the nvtx package sends, which is not installed"
+            raise OptionError(what, "pip install nvtx", "--recorder")
         return "nsys", "asked for"
     if device == "cpu":
-        return "torch", "nsys records GPUs, and the run is on a CPU"
+        return "torch", "on a CPU it records operators, and nsys ranges alone"
     if nsys is None:
         return "torch", "nsys is not on PATH"
     return "nsys", f"a GPU, and nsys {nsys.version} on PATH"

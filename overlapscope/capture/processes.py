@@ -6,8 +6,9 @@ import ctypes
 import os
 import signal
 import sys
+from contextlib import suppress
 
-__all__ = ["alive", "die_with", "single_threaded", "touched_gpu"]
+__all__ = ["alive", "ask_to_end", "die_with", "send", "single_threaded", "touched_gpu"]
 
 _PR_SET_PDEATHSIG = 1
 
@@ -31,6 +32,18 @@ def alive(pid: int) -> bool:
         return False
     except OSError:  # another user's, or no /proc here
         return True
+
+
+def send(pid: int, number: signal.Signals) -> None:
+    """Send a signal to a process, if it is still there."""
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def ask_to_end(pid: int) -> None:
+    """SIGTERM; and SIGCONT, since a process that was stopped hears nothing else."""
+    send(pid, signal.SIGTERM)
+    send(pid, signal.SIGCONT)
 
 
 def single_threaded() -> bool:

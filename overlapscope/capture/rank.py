@@ -16,10 +16,12 @@ from .. import markers
 from . import own
 from .events import EventWriter
 from .failure import is_connection_error
-from .plan import Plan, workload
+from .plan import Plan, either, workload
 from .recorder import Nothing, Recorder, TorchRecorder
 
 if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
+
     from workloads import Program
 
 __all__ = ["main", "preload"]
@@ -60,6 +62,8 @@ def preload(plan: Plan) -> dict[str, str | None]:
     with suppress(ImportError):
         import nvtx  # noqa: F401 (the first marker would)
     own.workloads()
+    if plan.options.get("impl") == "dtensor":
+        own.part("dtensor")  # as above: DTensor takes more than a second
     versions: dict[str, str | None] = {"torch": str(torch.__version__), "cuda": torch.version.cuda}
     if plan.device == "cuda":
         nccl: Any = torch.cuda.nccl  # untyped
@@ -67,10 +71,14 @@ def preload(plan: Plan) -> dict[str, str | None]:
     return versions
 
 
-def main(plan: Plan, rank: int, work: Path, store: Path) -> int:
-    """Run the rank. Returns the process's exit code; everything else it has to say is an event."""
+def main(plan: Plan, rank: int, work: Path, store: Path | Store, gpu: int | None = None) -> int:
+    """Run the rank. Returns the process's exit code; everything else it has to say is an event.
+
+    The ranks meet in `store`: a file, or one that PyTorch has opened. `gpu` is the rank's number unless said.
+    """
     _own_log(work / f"rank{rank}.log")
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for other in (signal.SIGINT, signal.SIGHUP):  # the launcher says when to end
+        signal.signal(other, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _stop)
     events = EventWriter(work / "events.jsonl")
     recorder: Recorder = Nothing()
@@ -80,12 +88,14 @@ def main(plan: Plan, rank: int, work: Path, store: Path) -> int:
     try:
         if plan.recorder == "nsys" and rank == 0:
             events.write("imported", start="exec", why="nsys follows new programs", versions=preload(plan))
-        _run(plan, rank, store, events, recorder)
+        _run(plan, rank, store, rank if gpu is None else gpu, events, recorder)
         code = 0
     except _Stopped:
         stopped = True
     except _RefusedError as refusal:
         events.write("refused", rank, what=refusal.what, remedy=refusal.remedy)
+    except own.workloads().WrongError as wrong:
+        events.write("error", rank, what=str(wrong), traceback="", connection=False)
     except BaseException as error:
         what = "".join(traceback.format_exception_only(error)).strip()
         text = traceback.format_exc()
@@ -94,9 +104,9 @@ def main(plan: Plan, rank: int, work: Path, store: Path) -> int:
         )
     # Whatever happened, what was recorded is kept; nothing may break into that.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    events.write("writing", rank)
     file = recorder.finish()
-    if file is not None:
-        events.write("recorded", rank, file=file.name)
+    events.write("recorded", rank, file=file and file.name)
     if stopped:  # and now end of it, so that whoever waits sees why
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTERM)
@@ -106,11 +116,13 @@ def main(plan: Plan, rank: int, work: Path, store: Path) -> int:
     return code
 
 
-def _run(plan: Plan, rank: int, store: Path, events: EventWriter, recorder: Recorder) -> None:
+def _run(
+    plan: Plan, rank: int, store: Path | Store, gpu: int, events: EventWriter, recorder: Recorder
+) -> None:
     import torch
 
     torch.set_num_threads(plan.threads)
-    device = _device(plan, rank)
+    device = _device(plan, gpu)
     _join(plan, rank, store, device)
     program = _build(plan, rank, device)
     measured = program.measure()
@@ -136,12 +148,15 @@ def _run(plan: Plan, rank: int, store: Path, events: EventWriter, recorder: Reco
         events.write("paced", rank, made=exchange.made, late=exchange.late)
 
 
-def _join(plan: Plan, rank: int, store: Path, device: Any) -> None:
+def _join(plan: Plan, rank: int, store: Path | Store, device: Any) -> None:
     import torch.distributed as dist
 
+    there: dict[str, Any] = (
+        {"init_method": f"file://{store}"} if isinstance(store, Path) else {"store": store}
+    )
     dist.init_process_group(
         plan.backend,
-        init_method=f"file://{store}",
+        **there,
         rank=rank,
         world_size=plan.tp,
         device_id=device if plan.device == "cuda" else None,  # else NCCL has to guess, and warns
@@ -155,7 +170,7 @@ def _build(plan: Plan, rank: int, device: Any) -> Program:
     return entry.build(entry.config(**plan.options), ranks, device)
 
 
-def _device(plan: Plan, rank: int) -> Any:
+def _device(plan: Plan, gpu: int) -> Any:
     """The rank's device, with room for its share."""
     import torch
 
@@ -164,19 +179,20 @@ def _device(plan: Plan, rank: int) -> Any:
     if not torch.cuda.is_available():
         raise _RefusedError("this PyTorch cannot use the GPU", "give --device cpu")
     if plan.options.get("schedule") == "symm_mem":
-        others = [other for other in range(plan.tp) if other != rank]
-        if not all(torch.cuda.can_device_access_peer(rank, other) for other in others):
+        others = [other for other in range(plan.tp) if other != gpu]
+        if not all(torch.cuda.can_device_access_peer(gpu, other) for other in others):
             what = "--schedule symm_mem needs GPUs that can access one another's memory, and this one cannot"
             raise _RefusedError(what, "give --schedule ring")
-    torch.cuda.set_device(rank)
-    free, _ = torch.cuda.mem_get_info(rank)
-    need = workload(plan.workload).config(**plan.options).memory(plan.tp, "cuda")
+    torch.cuda.set_device(gpu)
+    free, _ = torch.cuda.mem_get_info(gpu)
+    config = workload(plan.workload).config(**plan.options)
+    need = config.memory(plan.tp, "cuda")
     if need > free:
         raise _RefusedError(
             f"needs about {need / 1e9:.1f} GB, and {free / 1e9:.1f} GB of its GPU are free",
-            "end what uses the GPU, or lower --hidden, --ffn, --seq, --batch or --layers",
+            f"end what uses the GPU, or lower {either([f'--{n}' for n in plan.options if n in config.LARGE])}",
         )
-    return torch.device("cuda", rank)
+    return torch.device("cuda", gpu)
 
 
 def _together(plan: Plan) -> None:
@@ -213,6 +229,7 @@ def _own_log(path: Path) -> None:
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
+    signal.signal(number, signal.SIG_IGN)  # whoever else sends it must not break into what follows
     raise _Stopped
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -55,6 +58,19 @@ class TorchRecorder:
         # A rank that is killed here leaves no half a file. Plain JSON: torch would gzip it line by line, which
         # takes twenty times as long as all the rest.
         part = self.path.with_name(f"part-{self.path.name}")
-        profile.export_chrome_trace(str(part))
+        with _inside(part.parent):  # Kineto writes the path into the JSON as it is, quotes and all
+            profile.export_chrome_trace(part.name)
         part.replace(self.path)
         return self.path
+
+
+@contextmanager
+def _inside(folder: Path) -> Iterator[None]:
+    """As `contextlib.chdir`, which Python 3.10 has not; where one is may have been removed meanwhile."""
+    before = os.open(".", os.O_RDONLY)
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.fchdir(before)
+        os.close(before)

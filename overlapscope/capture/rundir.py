@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import gzip
 import json
 import os
@@ -10,12 +11,15 @@ import time
 from pathlib import Path
 from typing import Any
 
+from .. import run_file
 from ..errors import OptionError
 
 __all__ = ["SCHEMA_VERSION", "RunDir"]
 
 SCHEMA_VERSION = 1
 """Of run.json. A field that goes or changes its meaning raises it; a new field does not."""
+
+LOCK = "lock"
 
 
 class RunDir:
@@ -33,29 +37,52 @@ class RunDir:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.trace = path / "trace.sqlite"
-        self.manifest = path / "run.json"
+        self.trace = path / run_file.TRACE_FILE
+        self.manifest = path / run_file.RUN_FILE
         self.work = path / ".capture"
         self.json = path / "kineto"
+        self._lock: int | None = None
 
     @classmethod
     def prepare(cls, path: Path, *, force: bool) -> RunDir:
         """Make the directory. An existing one must be empty, or with `force` a run's, which is cleared.
 
+        It is this process's until :meth:`close`, or its end.
+
         Raises
         ------
         OptionError
-            It holds something, or cannot be made.
+            It holds something, another run is at work in it, or it cannot be made.
         """
         run = cls(path)
         try:
             path.mkdir(parents=True, exist_ok=True)
-            if any(path.iterdir()):
-                run._clear(force)
-            run.work.mkdir(mode=0o700)
+            # A work folder alone is what a run leaves that was killed before it could write its first word.
+            holds_something = any(entry != run.work for entry in path.iterdir())
+            if holds_something:
+                run._refuse_what_is_no_run(force)
+            run.work.mkdir(mode=0o700, exist_ok=True)
+            run._take()
+            run._clear()
         except OSError as error:
             raise OptionError(f"cannot be made or written ({error.strerror})", "give another", path) from None
         return run
+
+    @classmethod
+    def prepare_node(cls, path: Path, node: int, nodes: int, *, force: bool) -> RunDir:
+        """The same for one of several nodes, which may share the disk or not: ``<path>/node<k>``.
+
+        Node 0 comes first, and clears what earlier runs have left there.
+        """
+        if nodes == 1:
+            return cls.prepare(path, force=force)
+        if node == 0 and path.is_dir() and any(path.iterdir()):
+            left = [cls(folder) for folder in path.glob("node*")]
+            if cls(path).read_manifest() is not None or not any(run.read_manifest() for run in left):
+                left = [cls(path)]
+            for run in left:
+                cls.prepare(run.path, force=force).close()
+        return cls.prepare(path / f"node{node}", force=force)
 
     def write_manifest(self, data: dict[str, Any]) -> None:
         """Replace run.json in one go."""
@@ -83,28 +110,43 @@ class RunDir:
                 shutil.copyfileobj(plain, packed, 1 << 20)
 
     def close(self) -> None:
-        """Remove the work folder."""
+        """Remove the work folder, and let go of the directory."""
         shutil.rmtree(self.work, ignore_errors=True)
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
-    def _clear(self, force: bool) -> None:
+    def _refuse_what_is_no_run(self, force: bool) -> None:
         if not force:
             raise OptionError("is not empty", "give another, or --force to replace a run", self.path)
         if self.read_manifest() is None:
             raise OptionError("is not empty and not a run (no run.json of one)", "give another", self.path)
-        # Only what a run leaves; a user's notes beside it stay.
-        for folder in (self.work, self.json):
-            shutil.rmtree(folder, ignore_errors=True)
+
+    def _take(self) -> None:
+        """Lock the work folder. The system lets go of a lock when its process ends, however it does."""
+        self._lock = os.open(self.work / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._lock)
+            raise OptionError(
+                "another run is at work in it", "let it end, or give another", self.path
+            ) from None
+        except OSError:  # a file system without locks, as of some clusters: nobody can be kept out
+            return
+
+    def _clear(self) -> None:
+        """Remove what a run leaves, and only that; a user's notes beside it stay."""
+        for entry in self.work.iterdir():
+            if entry.name != LOCK:
+                entry.unlink()
+        shutil.rmtree(self.json, ignore_errors=True)
         for file in (self.trace, self.manifest):
             file.unlink(missing_ok=True)
 
     def read_manifest(self) -> dict[str, Any] | None:
         """What run.json says; None where there is none of a run."""
-        try:
-            data = json.loads(self.manifest.read_text())
-        except (OSError, ValueError):
-            return None
-        known = isinstance(data, dict) and "schema_version" in data and "workload" in data
-        return data if known else None
+        return run_file.read(self.path)
 
 
 def default_path(name: str) -> Path:

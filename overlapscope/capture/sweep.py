@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..errors import InputError, OptionError, RunError
+from ..errors import InputError, Interrupted, OptionError, RunError
 from .launch import Say, execute, look
 from .machine import Machine
 from .manifest import Manifest
@@ -41,7 +41,7 @@ def sweep(
     OptionError
         A size cannot be run, or a run that is there was made otherwise and `force` does not replace it.
     RunError
-        A rank failed, or Ctrl-C; the message says how to go on.
+        A rank failed, or a signal wants an end; the message says how to go on.
     """
     machine, nsys = look(request)
     plans = [make(replace(request, tp=size), machine, nsys) for size in sizes]
@@ -54,9 +54,9 @@ def sweep(
             say(f"{head}: {text}")
 
         try:
-            RunDir.prepare(job.folder.path, force=True)
-            execute(job.plan, job.folder, machine, nsys, tell, keep_json=request.keep_json)
-        except (RunError, KeyboardInterrupt) as error:
+            folder_of_size = RunDir.prepare(job.folder.path, force=True)
+            execute(job.plan, folder_of_size, machine, nsys, tell, keep_json=request.keep_json)
+        except (RunError, Interrupted) as error:
             raise _and_then(error, f"the same call with --output {folder} goes on from here") from error
     return [job.folder for job in jobs]
 
@@ -129,10 +129,9 @@ def _runs_in(folder: Path) -> list[RunDir]:
     )
 
 
-def _and_then(error: RunError | KeyboardInterrupt, remedy: str) -> RunError:
-    if not isinstance(error, RunError):  # Ctrl-C while no rank runs
-        error = RunError("interrupted")
-        error.exit_code = 130  # of Ctrl-C, as everywhere
+def _and_then(error: RunError | Interrupted, remedy: str) -> RunError:
+    if isinstance(error, Interrupted):  # while no rank runs
+        error = RunError.of(error)
     more = f"{error.remedy}; {remedy}" if error.remedy else remedy
     told = RunError(error.what, more, error.about, detail=error.detail)
     told.exit_code = error.exit_code

@@ -8,17 +8,23 @@ from __future__ import annotations
 import io
 import os
 import sys
+import time
+from contextlib import suppress
 
 import typer
 
 from .. import __version__
-from ..errors import OverlapscopeError, RunError
+from ..errors import Interrupted, OverlapscopeError, RunError
+from ..interrupts import raised
 from .convert import convert
 from .doctor import doctor
 from .kernels import kernels
+from .options import SILENCE_S
+from .predict import predict
 from .report import report
 from .run import run
 from .scale import scale
+from .workloads import workloads
 
 __all__ = ["app", "main"]
 
@@ -51,17 +57,21 @@ def _root(
 
 
 app.command("run")(run)
+app.command("workloads")(workloads)
 app.command("scale")(scale)
 app.command("report")(report)
 app.command("convert")(convert)
 app.command("kernels")(kernels)
+app.command("predict")(predict)
 app.command("doctor")(doctor)
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Entry point. Exits 0, 1 for work that failed, 2 for a mistake of the user's, 130 on Ctrl-C."""
+    """Entry point. Exits 0, 1 for work that failed, 2 for a mistake of the user's, 128 + its number for a signal."""
     _ready_streams()
-    sys.exit(_run(sys.argv[1:] if arguments is None else arguments))
+    with raised():
+        code = _run(sys.argv[1:] if arguments is None else arguments)
+    sys.exit(code)
 
 
 def _ready_streams() -> None:
@@ -80,8 +90,8 @@ def _run(arguments: list[str]) -> int:
         code = app(arguments or ["--help"], prog_name="overlapscope", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
-    except (typer.Abort, KeyboardInterrupt):
-        return _say("interrupted", 130)
+    except Interrupted as end:
+        return _say(str(end), end.exit_code)
     except OverlapscopeError as error:
         code = _say(str(error), error.exit_code)
         if isinstance(error, RunError) and error.detail:
@@ -114,11 +124,26 @@ def _wrong_call(error: Exception) -> int:
     context = getattr(error, "ctx", None)
     message = error.format_message() if hasattr(error, "format_message") else str(error)
     command = context.command_path if context is not None else "overlapscope"
+    if _one_of_many():
+        time.sleep(SILENCE_S)
+        return 2
     return _say(f"{message.rstrip('.')}; see {command} --help", 2)
+
+
+def _one_of_many() -> bool:
+    """Whether a launcher has started this call on this node several times, and another of them speaks."""
+    from ..capture import find
+
+    try:
+        world = find(os.environ)
+    except OverlapscopeError:
+        return False
+    return world is not None and not world.speaks
 
 
 def _say(message: str, code: int) -> int:
     from ..report.words import escape
 
-    print(f"overlapscope: {escape(' '.join(message.split()))}", file=sys.stderr)
+    with suppress(OSError):  # the terminal is gone, and that may be what is to be said
+        print(f"overlapscope: {escape(' '.join(message.split()))}", file=sys.stderr)
     return code

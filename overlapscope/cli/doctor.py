@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import sys
 import textwrap
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .. import __version__
-from ..errors import RunError
+from ..errors import OptionError, RunError
 from .options import progress
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ def as_dict(found: Checkup) -> dict[str, Any]:
         "driver_gpus": found.driver_gpus,
         "links": found.links,
         "nsys": None if found.nsys is None else {"version": found.nsys.version, "path": found.nsys.path},
+        "nsys_traps": list(found.nsys_traps),
         "nvtx": found.nvtx,
         "cuda_device_max_connections": {"here": found.connections, "in_run": found.connections_in_run},
         "run": None
@@ -83,6 +85,7 @@ def as_dict(found: Checkup) -> dict[str, Any]:
             "recorder_why": plan.recorder_why,
             "threads_per_rank": plan.threads,
         },
+        "launcher": _launcher(),
         "broken": found.broken,
     }
 
@@ -101,10 +104,26 @@ def render(found: Checkup) -> str:
     lines += _said(
         "nvtx", found.nvtx or "not installed: nsys would record no ranges of ours; pip install nvtx"
     )
+    launcher = _launcher()
+    if launcher is not None:
+        lines += _said("launcher", launcher)
     lines += ["", CONNECTIONS, *_said("", _connections(found)), "", "overlapscope run would choose"]
     for label, text in _choice(found):
         lines += _said(label, text)
     return "\n".join(lines) + "\n"
+
+
+def _launcher() -> str | None:
+    """Whose ranks `run` would join; None where it would start its own."""
+    from ..capture import find
+
+    try:
+        world = find(os.environ)
+    except OptionError as error:
+        return f"run would refuse to join: {error}"
+    if world is None:
+        return None
+    return f"{world.launcher} started this as rank {world.rank} of {world.size}, which run would join"
 
 
 def _said(label: str, text: str) -> list[str]:
@@ -168,7 +187,7 @@ def _peers(found: Checkup) -> str:
 
 def _nsys(found: Checkup) -> str:
     if found.nsys is not None:
-        return f"{found.nsys.version} ({found.nsys.path})"
+        return "; ".join([f"{found.nsys.version} ({found.nsys.path})", *found.nsys_traps])
     return (
         "not on PATH: runs on GPUs are recorded by torch.profiler, and .nsys-rep files cannot be read (their "
         "SQLite exports can)"

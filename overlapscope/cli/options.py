@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,10 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 if TYPE_CHECKING:
+    from ..capture import World
     from ..classify import Classifier
     from ..formats.raw import Progress
 
 __all__ = [
+    "SILENCE_S",
+    "Align",
     "Force",
     "Output",
     "Paths",
@@ -26,6 +30,8 @@ __all__ = [
     "borrowing",
     "classifier",
     "keep_inputs",
+    "one_voice",
+    "parameters",
     "progress",
 ]
 
@@ -64,10 +70,22 @@ StepPattern = Annotated[
         help="Names of your step ranges. Default: ProfilerStep#N, step N, iteration N, and the role step.",
     ),
 ]
+Align = Annotated[
+    str,
+    typer.Option(
+        "--align",
+        metavar="HOW",
+        help="Clocks of several files: collectives (their ends, after the wall clock), session (the wall clock "
+        "alone) or none.",
+    ),
+]
 Force = Annotated[bool, typer.Option("--force", help="Replace the output file if it exists.")]
 
 
 Command = Callable[..., Any]
+
+SILENCE_S = 1.0
+"""How long a process that says nothing waits: once one fails launchers end all others, the one that speaks too."""
 
 
 def borrowing(source: Command, *, without: Collection[str] = ()) -> Callable[[Command], Command]:
@@ -77,8 +95,8 @@ def borrowing(source: Command, *, without: Collection[str] = ()) -> Callable[[Co
     """
 
     def lend(command: Command) -> Command:
-        own = [p for p in _parameters(command) if p.kind is not p.VAR_KEYWORD]
-        lent = [p for p in _parameters(source) if p.name not in without]
+        own = [p for p in parameters(command) if p.kind is not p.VAR_KEYWORD]
+        lent = [p for p in parameters(source) if p.name not in without]
         keywords = [p.replace(kind=p.KEYWORD_ONLY) for p in own + lent]
         command.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
         command.__annotations__ = {p.name: p.annotation for p in keywords}
@@ -87,8 +105,11 @@ def borrowing(source: Command, *, without: Collection[str] = ()) -> Callable[[Co
     return lend
 
 
-def _parameters(function: Command) -> list[inspect.Parameter]:
-    """With annotations evaluated. Not that of the result: what it names is imported when the command runs."""
+def parameters(function: Command) -> list[inspect.Parameter]:
+    """A command's parameters, with annotations evaluated.
+
+    Not that of the result: what it names is imported when the command runs.
+    """
     places = function.__globals__
     return [
         p.replace(annotation=eval(p.annotation, places))
@@ -112,6 +133,20 @@ def keep_inputs(output: Path | None, paths: list[Path]) -> None:
     read = [p for path in paths for p in ([path, *path.iterdir()] if path.is_dir() else [path])]
     if any(path.exists() and output.samefile(path) for path in read):
         raise OptionError("is one of the files to read", "name another file", output)
+
+
+@contextmanager
+def one_voice(world: World) -> Iterator[None]:
+    """What goes wrong is said by one process of a node; the exit code is that of all."""
+    from ..errors import OverlapscopeError
+
+    try:
+        yield
+    except OverlapscopeError as error:
+        if world.speaks:
+            raise
+        time.sleep(SILENCE_S)
+        raise typer.Exit(error.exit_code) from None
 
 
 @contextmanager

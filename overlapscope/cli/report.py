@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
+from ..errors import OptionError
 from .options import (
+    Align,
     Force,
     Output,
     Paths,
@@ -24,6 +26,7 @@ from .options import (
 
 if TYPE_CHECKING:
     from ..report.document import Document
+    from ..trace import Trace
 
 __all__ = ["Format", "report", "show"]
 
@@ -55,18 +58,30 @@ def report(
     rank: Ranks = None,
     step_pattern: StepPattern = None,
     rules: Rules = None,
+    align: Align = "collectives",
     force: Force = False,
 ) -> None:
     """Show how much communication hid under compute, rank by rank, exact to the nanosecond."""
     from .. import formats
+    from ..analysis.matching import ALIGN
     from ..report import document
 
+    if align not in ALIGN:
+        raise OptionError(f"{align!r} is not known", f"choose from {', '.join(ALIGN)}", "--align")
     keep_inputs(output, paths)
     with progress() as tell:
-        trace = formats.load(paths, classifier=classifier(rules), progress=tell)
+        trace = formats.load(
+            paths, classifier=classifier(rules), progress=tell, session_clock=align != "none"
+        )
         tell("measuring")
         built = document.build(
-            trace, window=window, ranks=rank, step_pattern=step_pattern, by=None if by is None else by.value
+            trace,
+            window=window,
+            ranks=rank,
+            step_pattern=step_pattern,
+            by=None if by is None else by.value,
+            align=align,
+            peak_gbs=_peak(trace),
         )
     _write(built, format, output, force)
 
@@ -76,7 +91,21 @@ def show(path: Path) -> None:
     from .. import formats
     from ..report import document
 
-    _write(document.build(formats.load(path)), Format.TEXT, None, False)
+    trace = formats.load(path)
+    _write(document.build(trace, peak_gbs=_peak(trace)), Format.TEXT, None, False)
+
+
+def _peak(trace: Trace) -> float | None:
+    """GB/s of the link that the run pretended to have; of a real one nothing is known."""
+    if trace.provenance.link is None:
+        return None
+    from ..capture import own
+
+    try:
+        beta: float = own.workloads().Link.parse(trace.provenance.link).beta
+    except own.workloads().ConfigError:  # another program's words
+        return None
+    return beta / 1e9
 
 
 def _write(built: Document, format: Format, output: Path | None, force: bool) -> None:

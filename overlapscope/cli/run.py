@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from .options import borrowing, progress
+from .options import borrowing, one_voice, progress
 
 if TYPE_CHECKING:
-    from ..capture import Request
+    from ..capture import Request, RunDir, World
 
 __all__ = ["request", "run"]
 
@@ -24,21 +26,48 @@ Word = Optional[str]  # noqa: UP045
 
 
 def request(
-    workload: Annotated[str, typer.Option(metavar="NAME", help="What to run: block.")] = "block",
-    tp: Annotated[int, typer.Option(metavar="N", help="Ranks to split every layer over.")] = 2,
-    hidden: Annotated[
-        Count, typer.Option(metavar="N", help="Width of the layer. Default: 512 (GPU: 4096).")
+    workload: Annotated[
+        str, typer.Option(metavar="NAME", help="What to run: see overlapscope workloads.")
+    ] = "block",
+    tp: Annotated[
+        Count,
+        typer.Option(
+            metavar="N", help="Ranks to split every layer over. Default: 2, or what a launcher started."
+        ),
     ] = None,
-    heads: Annotated[Count, typer.Option(metavar="N", help="Attention heads. Default: 8 (GPU: 32).")] = None,
-    ffn: Annotated[Count, typer.Option(metavar="N", help="Width of the MLP. Default: 4 × hidden.")] = None,
-    seq: Annotated[
-        Count, typer.Option(metavar="N", help="Tokens in a sequence. Default: 256 (GPU: 2048).")
+    preset: Annotated[
+        Word,
+        typer.Option(
+            metavar="NAME",
+            help="Shape of a model: llama3-8b, llama3-70b, llama3-405b, gpt3-175b or tiny (default on a CPU). "
+            "Every size that is given overrides it.",
+        ),
     ] = None,
-    batch: Annotated[Count, typer.Option(metavar="N", help="Sequences at once. Default: 2 (GPU: 1).")] = None,
-    layers: Annotated[Count, typer.Option(metavar="N", help="Blocks, one after another. Default: 1.")] = None,
+    impl: Annotated[
+        Word,
+        typer.Option(
+            metavar="NAME", help="megatron (ours, default) or dtensor (PyTorch's parallelize_module)."
+        ),
+    ] = None,
+    arch: Annotated[
+        Word,
+        typer.Option(
+            metavar="NAME",
+            help="gpt (LayerNorm, GELU, biases; default) or llama (RMSNorm, SwiGLU, rotary embedding, no biases).",
+        ),
+    ] = None,
+    hidden: Annotated[Count, typer.Option(metavar="N", help="Width of the layer.")] = None,
+    heads: Annotated[Count, typer.Option(metavar="N", help="Attention heads.")] = None,
+    kv_heads: Annotated[
+        Count, typer.Option(metavar="N", help="Heads of keys and values. Default: as many as heads.")
+    ] = None,
+    ffn: Annotated[Count, typer.Option(metavar="N", help="Width of the MLP; else 4 × hidden.")] = None,
+    seq: Annotated[Count, typer.Option(metavar="N", help="Tokens in a sequence.")] = None,
+    batch: Annotated[Count, typer.Option(metavar="N", help="Sequences at once.")] = None,
+    layers: Annotated[Count, typer.Option(metavar="N", help="Blocks, one after another.")] = None,
     dtype: Annotated[
         Word,
-        typer.Option(help="float32 (default on a CPU), bfloat16 (default on a GPU), float16 or float64."),
+        typer.Option(metavar="NAME", help="float64, float32, bfloat16 or float16; also bf16, half, ..."),
     ] = None,
     forward_only: Annotated[
         Switch, typer.Option("--forward-only", help="Leave the backward pass out.")
@@ -52,23 +81,26 @@ def request(
     ] = None,
     schedule: Annotated[
         Word,
-        typer.Option(metavar="NAME", help="serial (default), pipelined, ring or symm_mem: see the README."),
+        typer.Option(metavar="NAME", help="serial, pipelined, ring or symm_mem: see the README."),
     ] = None,
-    chunks: Annotated[Count, typer.Option(metavar="N", help="Of --schedule pipelined. Default: 4.")] = None,
+    chunks: Annotated[Count, typer.Option(metavar="N", help="Of --schedule pipelined; else 4.")] = None,
     overlap_backward: Annotated[
         Switch,
         typer.Option(
             "--overlap-backward/--no-overlap-backward",
-            help="Run a column layer's collectives under the GEMMs of its backward pass, or not. Default: do.",
+            help="Run a column layer's collectives under the GEMMs of its backward pass, or not.",
         ),
     ] = None,
-    seed: Annotated[
-        Count, typer.Option(metavar="N", help="Seed of weights, input and upstream gradient. Default: 0.")
+    sizes: Annotated[
+        Word,
+        typer.Option(
+            metavar="SIZES",
+            help="Such as 8B:256MB:x2, 1MB:8MB:+1MB or 1KB,1MB: KB is 1000 B, KiB and K 1024 B.",
+        ),
     ] = None,
-    steps: Annotated[Count, typer.Option(metavar="N", help="Steps to measure. Default: 3.")] = None,
-    warmup: Annotated[
-        Count, typer.Option(metavar="N", help="Warm-up steps before those. Default: 1.")
-    ] = None,
+    seed: Annotated[Count, typer.Option(metavar="N", help="What all random numbers follow from.")] = None,
+    steps: Annotated[Count, typer.Option(metavar="N", help="Steps to measure.")] = None,
+    warmup: Annotated[Count, typer.Option(metavar="N", help="Warm-up steps before those.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     recorder: Annotated[
         str,
@@ -96,10 +128,14 @@ def request(
 
     return capture.Request(
         workload=workload,
-        tp=tp,
+        tp=2 if tp is None else tp,
         options={
+            "preset": preset,
+            "impl": impl,
+            "arch": arch,
             "hidden": hidden,
             "heads": heads,
+            "kv_heads": kv_heads,
             "ffn": ffn,
             "seq": seq,
             "batch": batch,
@@ -110,6 +146,7 @@ def request(
             "schedule": schedule,
             "chunks": chunks,
             "overlap_backward": overlap_backward,
+            "sizes": sizes,
             "seed": seed,
         },
         steps=steps,
@@ -125,20 +162,53 @@ def request(
 
 
 @borrowing(request)
-def run(**options: Any) -> None:
+def run(
+    launch: Annotated[
+        str,
+        typer.Option(
+            metavar="HOW",
+            help="auto: join the ranks that torchrun, srun or mpirun started, else start some; spawn, join: the one.",
+        ),
+    ] = "auto",
+    **options: Any,
+) -> None:
     """Run a tensor-parallel workload on N ranks, record all of them, and report.
 
     The output directory gets trace.sqlite (every rank, in Nsight Systems' schema) and run.json (what ran, where).
+    Which options a workload has, and their defaults: overlapscope workloads.
     """
     from .. import capture
 
+    world = capture.find(os.environ, launch)
+    if world is not None:
+        _join(world, {**options, "tp": world.size if options["tp"] is None else options["tp"]})
+        return
     asked = request(**options)
     with progress() as tell:
         folder = capture.run(asked, tell)
+    _show(folder.path, folder)
 
+
+def _join(world: World, options: dict[str, Any]) -> None:
+    """This process's rank. One process a node says what went wrong, and rank 0 what came of it."""
+    from .. import capture
+
+    with one_voice(world), progress() if world.rank == 0 else nullcontext(lambda _: None) as tell:
+        joined = capture.join(request(**options), world, tell)
+    if world.rank != 0:
+        return
+    if joined.missing:
+        here, there = joined.folder.path, ", ".join(joined.missing)
+        print(f"{there} of this run cannot be seen from here: bring them beside {here}, then")
+        print(f"overlapscope report {joined.path}")
+        return
+    _show(joined.path, joined.folder)
+
+
+def _show(path: Path, folder: RunDir) -> None:
     from .report import show
 
-    show(folder.path)
+    show(path)
     sys.stdout.write(_saved(json.loads(folder.manifest.read_text())))
 
 
@@ -149,7 +219,7 @@ def _saved(manifest: dict[str, Any]) -> str:
         return ""
     lines = [
         "",
-        "Kept for the backward pass, one block on one rank (bytes)",
+        "Kept for the backward pass, one layer on one rank (bytes)",
         "",
         " layout         measured         formula",
     ]

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from ..errors import InputError, OptionError
-from .options import borrowing, progress
+from .options import borrowing, one_voice, progress
 from .run import request
 
 if TYPE_CHECKING:
-    from ..capture import RunDir
+    from ..capture import RunDir, World
     from ..formats.raw import Progress
     from ..report.scaling import Run
 
@@ -66,7 +66,11 @@ def scale(
         folder, title = output or (paths[0] if len(paths) == 1 else None), ", ".join(map(str, paths))
         runs, notes = _complete(capture.found(paths))
     else:
+        world = capture.find(os.environ)
+        if world is not None:
+            _refuse(world)
         sizes = _sizes(tp)
+        _only_split(options["workload"])
         folder = output or capture.default_path(f"scale-{options['workload']}")
         with progress() as tell:
             runs = capture.sweep(request(tp=sizes[0], **options), sizes, folder, tell, force=force)
@@ -80,6 +84,13 @@ def scale(
     sys.stdout.write(scaling_text.render(document))
 
 
+def _refuse(world: World) -> None:
+    """Each of the processes would run the whole sweep."""
+    with one_voice(world):
+        what = f"starts its ranks itself, and {world.launcher} started {world.size} processes that call it"
+        raise OptionError(what, "call it once; or overlapscope run for each size, then scale DIR...", "scale")
+
+
 def _sizes(tp: str | None) -> list[int]:
     if tp is None:
         raise OptionError("is missing", "give the numbers of ranks, such as --tp 1,2,4,8", "--tp")
@@ -90,6 +101,15 @@ def _sizes(tp: str | None) -> list[int]:
     if len(sizes) < 2:
         raise OptionError(f"{sizes[0]} alone has nothing to be compared with", "give two or more", "--tp")
     return sizes
+
+
+def _only_split(name: str) -> None:
+    """Refuse what has no less to do on more ranks: there is nothing to compare with N-fold."""
+    from ..capture.plan import workload
+
+    if not workload(name).config.SPLIT:
+        what = f"{name} is no work that the ranks share out, so it cannot fall short of N-fold"
+        raise OptionError(what, "compare overlapscope run --tp 2, --tp 4, ... by busbw", "--workload")
 
 
 def _only_runs(tp: str | None, force: bool, options: Mapping[str, Any]) -> None:
@@ -105,9 +125,15 @@ def _only_runs(tp: str | None, force: bool, options: Mapping[str, Any]) -> None:
 def _complete(runs: Sequence[RunDir]) -> tuple[list[RunDir], list[str]]:
     """The runs that have ended well, checked to be of the same work, and a note of the others."""
     from ..capture import difference
+    from ..capture.plan import workloads
 
     told = [(run, run.read_manifest() or {}) for run in runs]
     whole = [(run, manifest) for run, manifest in told if manifest["complete"]]
+    for run, manifest in whole:
+        entry = workloads().get(manifest["workload"])
+        if entry is not None and not entry.config.SPLIT:
+            what = f"is of {entry.name}, which is no work that the ranks share out"
+            raise InputError(what, "compare what overlapscope report says of each", run.path)
     for run, manifest in whole[1:]:
         differs = difference(whole[0][1], manifest, ignore={"tp", "threads_per_rank", "gpus"})
         if differs is not None:

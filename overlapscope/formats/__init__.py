@@ -12,6 +12,8 @@ from pathlib import Path
 
 from ..classify import Classifier
 from ..errors import InputError, NotATraceError
+from ..run_file import TRACE_FILE
+from ..run_file import read as read_run_file
 from ..trace import Dropped, Trace
 from .assemble import assemble
 from .raw import Progress, RawTrace, ungzipping
@@ -19,16 +21,13 @@ from .report_file import exported, is_report
 
 __all__ = ["load"]
 
-TRACE_FILE = "trace.sqlite"
-RUN_FILE = "run.json"
-"""What a run directory holds: see overlapscope.capture."""
-
 
 def load(
     paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
     classifier: Classifier | None = None,
     progress: Progress | None = None,
+    session_clock: bool = True,
 ) -> Trace:
     """Read one trace from one or more files.
 
@@ -41,6 +40,9 @@ def load(
         How names become kinds; the project's own rules by default.
     progress : callable, optional
         Told in words which file is being read.
+    session_clock : bool
+        Bring the clocks of several files together by the wall clock that each records; else every file begins
+        at its own time 0.
 
     Returns
     -------
@@ -73,7 +75,7 @@ def load(
         files[0].dropped.append(
             Dropped(len(strangers), f"files of the folder ({some})", "they are no traces")
         )
-    return assemble(files, classifier)
+    return assemble(files, classifier, session_clock=session_clock)
 
 
 def _expand(given: list[Path]) -> list[tuple[Path, bool]]:
@@ -96,8 +98,11 @@ def _expand(given: list[Path]) -> list[tuple[Path, bool]]:
 
 
 def _directory(folder: Path) -> list[Path]:
-    """A run directory's trace; else every file that may be one, in natural order (rank2 before rank10)."""
-    if (folder / RUN_FILE).is_file():
+    """A run's trace, or its nodes'; else every file that may be one, in natural order (rank2 before rank10)."""
+    nodes = [p for p in folder.glob("node*") if read_run_file(p) is not None]
+    if nodes and read_run_file(folder) is None:  # a run on several nodes
+        return [file for node in sorted(nodes, key=_natural) for file in _directory(node)]
+    if read_run_file(folder) is not None:
         if not (folder / TRACE_FILE).is_file():
             raise InputError(
                 f"is a run directory without {TRACE_FILE}: the run did not get far enough to capture",
@@ -121,7 +126,7 @@ def _directory(folder: Path) -> list[Path]:
         or (p.suffix == ".nsys-rep" and p.stem not in exports)
     ]
     if not chosen:
-        runs = sorted(p.name for p in folder.iterdir() if (p / RUN_FILE).is_file())
+        runs = sorted(p.name for p in folder.iterdir() if read_run_file(p) is not None)
         if runs:
             some = ", ".join(runs[:3]) + (", ..." if len(runs) > 3 else "")
             raise InputError(f"holds {len(runs)} run directories ({some})", "name one of them", folder)
@@ -150,7 +155,10 @@ def _read(path: Path, classifier: Classifier) -> RawTrace:
         if kind == "sqlite":
             return nsys.read(path)
         with exported(path) as export:
-            trace = nsys.read(export)
+            try:
+                trace = nsys.read(export)
+            except InputError as error:  # of the export, which nobody but us knows
+                raise InputError(error.what, error.remedy, path) from error
         trace.source = replace(trace.source, path=str(path))
         return trace
     except PermissionError as error:

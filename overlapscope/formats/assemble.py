@@ -17,6 +17,7 @@ from ..trace import (
     LANE_COLUMNS,
     NA,
     NAME_COLUMNS,
+    NOT_ALIGNED,
     RANGE_COLUMNS,
     RANK_COLUMNS,
     Dropped,
@@ -43,8 +44,10 @@ VAGUE = [COLLECTIVE_CODE[Collective.OTHER], COLLECTIVE_CODE[Collective.SEND_RECV
 OVERHEAD_SHARE = 0.05
 
 
-def assemble(files: Sequence[RawTrace], classifier: Classifier) -> Trace:
+def assemble(files: Sequence[RawTrace], classifier: Classifier, *, session_clock: bool = True) -> Trace:
     """Bring the files together; `files` are in natural order of their paths.
+
+    With `session_clock` their clocks are brought together by the wall clock that each records.
 
     Raises
     ------
@@ -54,8 +57,8 @@ def assemble(files: Sequence[RawTrace], classifier: Classifier) -> Trace:
     for file in files:
         _drop_backward(file)
     host = _one_kind_of_lanes(files)
-    ranks, rank_of, ranks_from = _number_ranks(files)
-    origin, clock = _bring_clocks_together(files)
+    ranks, rank_of, ranks_from, recorded = _number_ranks(files)
+    origin, clock = _bring_clocks_together(files, session_clock)
     names, name_of = _merge_names(files)
     verdicts = [classifier.host(n) if host else classifier.kernel(n, short) for n, short in names]
     shapes, shape_of = _merge_shapes(files)
@@ -66,11 +69,13 @@ def assemble(files: Sequence[RawTrace], classifier: Classifier) -> Trace:
         sources=tuple(file.source for file in files),
         lanes=files[0].lanes,
         ranks_from=ranks_from,
+        ranks_recorded=recorded,
         clock=clock,
         origin_ns=origin,
         world_size=max((f.world_size for f in files if f.world_size is not None), default=None),
         command=next((f.command for f in files if f.command is not None), None),
         link=next((f.link for f in files if f.link is not None), None),
+        from_ranges=any(f.from_ranges for f in files),
         dropped=_merge_dropped(files),
         warnings=tuple(
             dict.fromkeys(
@@ -80,7 +85,16 @@ def assemble(files: Sequence[RawTrace], classifier: Classifier) -> Trace:
             )
         ),
     )
-    return Trace(ops.frame(), ranges, _name_table(names, verdicts), lanes, ranks, provenance, shapes)
+    return Trace(
+        ops.frame(),
+        ranges,
+        _name_table(names, verdicts),
+        lanes,
+        ranks,
+        provenance,
+        communicators=tuple(_communicators(files)),
+        shapes=shapes,
+    )
 
 
 def _drop_backward(file: RawTrace) -> None:
@@ -118,10 +132,11 @@ RankOf = dict[tuple[int, int], int]
 """Rank by (file, unit)."""
 
 
-def _number_ranks(files: Sequence[RawTrace]) -> tuple[pd.DataFrame, RankOf, str]:
-    """Recorded ranks where every unit has one; else the order of (file, process, device)."""
+def _number_ranks(files: Sequence[RawTrace]) -> tuple[pd.DataFrame, RankOf, str, bool]:
+    """Recorded ranks where every unit has one; else the order of (file, process, device). And which of the two."""
     listed = [(f, u, unit) for f, file in enumerate(files) for u, unit in enumerate(file.units)]
-    if all(unit.rank is not None for _, _, unit in listed):
+    recorded = all(unit.rank is not None for _, _, unit in listed)
+    if recorded:
         rank_of = {(f, u): int(unit.rank or 0) for f, u, unit in listed}
         how = "; ".join(dict.fromkeys(file.ranks_from or "" for file in files))
         _refuse_one_rank_twice(files, listed)
@@ -129,6 +144,7 @@ def _number_ranks(files: Sequence[RawTrace]) -> tuple[pd.DataFrame, RankOf, str]
         listed.sort(
             key=lambda item: (
                 item[0],
+                item[2].order,
                 item[2].pid or 0,
                 item[2].process,
                 -1 if item[2].device is None else item[2].device,
@@ -140,7 +156,9 @@ def _number_ranks(files: Sequence[RawTrace]) -> tuple[pd.DataFrame, RankOf, str]
             "files in natural order, then process, then device" if len(files) > 1 else "process, then device"
         )
         how = f"not recorded: numbered by {order}"
-        if known:
+        if len(files) == 1 and files[0].numbered is not None:
+            how = files[0].numbered
+        elif known:
             how = f"recorded for {known} of {len(listed)} only, so all are numbered by {order}"
     rows = sorted(
         (
@@ -149,12 +167,14 @@ def _number_ranks(files: Sequence[RawTrace]) -> tuple[pd.DataFrame, RankOf, str]
             NA if unit.pid is None else unit.pid,
             unit.gpu,
             files[f].source.path,
+            f << 32 | unit.clock,
         )
         for f, u, unit in listed
     )
-    ranks = pd.DataFrame(rows, columns=list(RANK_COLUMNS)).astype({"gpu": object, "source": object})
-    ranks["gpu"] = ranks["gpu"].where(ranks["gpu"].notna(), None)
-    return ranks, rank_of, how
+    # As objects, since a path that is not UTF-8 is no text to pandas.
+    ranks = pd.DataFrame(rows, columns=list(RANK_COLUMNS), dtype=object)
+    ranks["clock"] = pd.factorize(ranks["clock"])[0]
+    return ranks.astype(dict.fromkeys(("rank", "device", "pid"), "int64")), rank_of, how, recorded
 
 
 def _refuse_one_rank_twice(files: Sequence[RawTrace], listed: list[tuple[int, int, Unit]]) -> None:
@@ -171,14 +191,16 @@ def _refuse_one_rank_twice(files: Sequence[RawTrace], listed: list[tuple[int, in
         seen[unit.rank] = path
 
 
-def _bring_clocks_together(files: Sequence[RawTrace]) -> tuple[int | None, str]:
+def _bring_clocks_together(files: Sequence[RawTrace], session_clock: bool) -> tuple[int | None, str]:
     """Shift every file to the earliest one's time 0, by their wall clocks."""
     if len(files) == 1:
         return files[0].origin_ns, files[0].clock or "one file, one clock"
+    if not session_clock:
+        return None, "each file's own, as asked for"
     origins = [f.origin_ns for f in files]
     known = [o for o in origins if o is not None]
     if len(known) < len(files):
-        return None, "not aligned: not every file records its wall clock; times of ranks do not compare"
+        return None, f"{NOT_ALIGNED}: not every file records its wall clock; times of ranks do not compare"
     first = min(known)
     for file, origin in zip(files, known, strict=True):
         _shift(file, origin - first)
@@ -248,6 +270,8 @@ class _Ops:
     thread: Int64
     bytes: Int64
     group: Int32
+    communicator: Int32
+    sequence: Int32
     shape: Int32
 
     def frame(self) -> pd.DataFrame:
@@ -275,6 +299,13 @@ def _ops(
         ]
     )
     name = np.concatenate([name_of[f][file.ops.name] for f, file in enumerate(files)])
+    numbers = _communicators(files)
+    communicator = np.concatenate(
+        [
+            np.array([*(numbers[n] for n in file.communicators), -1], np.int32)[file.ops.communicator]
+            for file in files
+        ]
+    )
     shape = np.concatenate([shape_of[f][file.ops.shape] for f, file in enumerate(files)])
     device = np.concatenate(
         [
@@ -312,9 +343,16 @@ def _ops(
         thread=sorted_(joined("thread")),
         bytes=sorted_(joined("bytes")),
         group=sorted_(joined("group")),
+        communicator=sorted_(communicator),
+        sequence=sorted_(joined("sequence")),
         shape=sorted_(shape),
     )
     return ops, lanes
+
+
+def _communicators(files: Sequence[RawTrace]) -> dict[str, int]:
+    """The communicators of all files, numbered by what names them."""
+    return {name: i for i, name in enumerate(dict.fromkeys(n for file in files for n in file.communicators))}
 
 
 def _order(rank: Int32, start: Int64) -> Int64 | None:

@@ -56,6 +56,8 @@ class Unit:
     device: int | None = None
     gpu: str | None = None
     rank: int | None = None  # only where the file records it
+    clock: int = 0  # units of a file with one number were recorded by one clock
+    order: int = 0  # in a file that was converted: the rank it was given there
 
 
 # CUPTI's copyKind: H host, D device, A array, P peer.
@@ -129,6 +131,8 @@ class RawOps:
     thread: Int64
     bytes: Int64
     group: Int32
+    communicator: Int32  # row of `RawTrace.communicators`, or -1
+    sequence: Int32  # number on it, or -1
     collective: Int8  # position in Collective where recorded, else FROM_NAME
     shape: Int32  # position in RawTrace.shapes, -1 where not recorded
 
@@ -154,6 +158,8 @@ class RawOps:
             thread=missing(n),
             bytes=missing(n),
             group=np.full(n, -1, np.int32),
+            communicator=np.full(n, -1, np.int32),
+            sequence=np.full(n, -1, np.int32),
             collective=np.full(n, FROM_NAME, np.int8),
             shape=np.full(n, -1, np.int32),
         )
@@ -184,6 +190,9 @@ class RawTrace:
     units: list[Unit]
     names: Names
     ops: RawOps
+    communicators: list[str] = field(
+        default_factory=list
+    )  # what names each of them in every file of the capture
     shapes: list[str] = field(default_factory=list)  # see `Trace.shapes`
     ranges: RawRanges = field(default_factory=RawRanges)
     origin_ns: int | None = None
@@ -192,8 +201,12 @@ class RawTrace:
     )  # by process: when the profiler itself stalled it
     world_size: int | None = None
     ranks_from: str | None = None  # how `Unit.rank` was recorded
+    numbered: str | None = (
+        None  # in a file that was converted: how `Unit.order` was found, where no rank was recorded
+    )
     clock: str | None = None  # how the clocks of what was converted into this file were brought together
     command: str | None = None
     link: str | None = None
+    from_ranges: bool = False
     dropped: list[Dropped] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)

@@ -50,7 +50,11 @@ def exported(path: Path) -> Iterator[Path]:
             str(target),
             str(path),
         ]
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+        except OSError as error:
+            what = f"is an nsys report, and {nsys} cannot be started ({error.strerror})"
+            raise InputError(what, "mend that installation of Nsight Systems", path) from error
         if done.returncode != 0 or not target.exists():
             said = (
                 " ".join((done.stderr + " " + done.stdout).split())[-300:] or f"exit code {done.returncode}"

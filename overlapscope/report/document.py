@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pandas as pd
 
+from ..analysis.bandwidth import Bandwidth, bandwidth
+from ..analysis.bounds import Bound, bounds
 from ..analysis.contention import Contention, contention
+from ..analysis.matching import match
 from ..analysis.names import tally, unclassified
 from ..analysis.overlap import Overlap, overlap
 from ..analysis.regions import by_range, by_stream
 from ..analysis.steps import Steps, steps
+from ..analysis.stragglers import stragglers
 from ..analysis.window import windows
 from ..errors import OptionError
 from ..trace import NA, Provenance, Trace
@@ -29,6 +33,10 @@ class Document:
         What was captured, and how ranks and clocks were set.
     overlap : Overlap
         The figures, for the ranks asked for.
+    stragglers : DataFrame
+        Who was waited for.
+    bounds : mapping of str to Bound
+        What could be gained at most, by ideal.
     names, unclassified : DataFrame
         The tally of op names in the window, and those of them that no rule knew.
     gpus : tuple of str
@@ -37,6 +45,8 @@ class Document:
         Ops of these ranks that do not touch the window: no figure counts them.
     n_ranks : int
         How many ranks the program has, as far as the trace tells; more than are shown where only some are.
+    bandwidth : Bandwidth or None
+        Of a sweep over sizes: what each takes, always of all ranks.
     contention : Contention
         How much compute is slowed down by the communication that it hides.
     steps : Steps
@@ -51,11 +61,14 @@ class Document:
 
     provenance: Provenance
     overlap: Overlap
+    stragglers: pd.DataFrame
+    bounds: Mapping[str, Bound]
     names: pd.DataFrame
     unclassified: pd.DataFrame
     gpus: tuple[str, ...]
     n_ops_outside: int
     n_ranks: int
+    bandwidth: Bandwidth | None
     contention: Contention
     steps: Steps
     by: str | None
@@ -75,8 +88,14 @@ def build(
     ranks: Sequence[int] | None = None,
     step_pattern: str | None = None,
     by: str | None = None,
+    align: str = "collectives",
+    peak_gbs: float | None = None,
 ) -> Document:
     """Analyse a trace for a report.
+
+    `peak_gbs` is what the link between the ranks can carry each way, where that is known.
+
+    Ranks that are not asked for are still those that the others waited for.
 
     Raises
     ------
@@ -84,14 +103,19 @@ def build(
         The window cannot be used, a rank is not in the trace, or there are no steps to show one by one.
     """
     n_ranks = max(len(trace.ranks), trace.provenance.world_size or 0)
-    trace = only(trace, ranks)
+    matching = match(trace, align)
+    every, trace = trace, only(trace, ranks)
     chosen = windows(trace, window, step_pattern)
-    result = overlap(trace, chosen)
+    sizes = bandwidth(every, windows(every, window, step_pattern) if ranks else chosen, peak_gbs)
+    kept = every.ops["rank"].isin(trace.ranks["rank"]).to_numpy()
+    result = overlap(trace, chosen, matching.only(kept))
     names = tally(trace, chosen)
     each = steps(trace, step_pattern) if chosen.mode == "steps" else Steps.none()
     return Document(
         provenance=trace.provenance,
         overlap=result,
+        stragglers=stragglers(result),
+        bounds=bounds(result.ranks),
         names=names,
         unclassified=unclassified(names),
         gpus=tuple(dict.fromkeys(trace.ranks["gpu"].dropna())),
@@ -101,7 +125,8 @@ def build(
         steps=each,
         by=by,
         table=_table(trace, result, each, by, step_pattern),
-        warnings=_warnings(trace, result, names, n_ranks),
+        bandwidth=sizes,
+        warnings=_warnings(trace, result, names, n_ranks, sizes),
     )
 
 
@@ -131,7 +156,12 @@ def only(trace: Trace, ranks: Sequence[int] | None) -> Trace:
     def some(table: pd.DataFrame) -> pd.DataFrame:
         return table[table["rank"].isin(ranks)].reset_index(drop=True)
 
-    return replace(trace, ops=some(trace.ops), ranges=some(trace.ranges), ranks=some(trace.ranks))
+    ops = some(trace.ops)
+    if not len(ops):
+        raise OptionError(
+            f"no op of {_listed(ranks)} could be used", "name another, or leave it out", "--rank"
+        )
+    return replace(trace, ops=ops, ranges=some(trace.ranges), ranks=some(trace.ranks))
 
 
 def _listed(ranks: Sequence[int]) -> str:
@@ -142,12 +172,21 @@ def _listed(ranks: Sequence[int]) -> str:
     return f"{len(ranks)} ranks, {ranks[0]} to {ranks[-1]}"
 
 
-def _warnings(trace: Trace, result: Overlap, names: pd.DataFrame, n_ranks: int) -> tuple[str, ...]:
+def _warnings(
+    trace: Trace, result: Overlap, names: pd.DataFrame, n_ranks: int, sizes: Bandwidth | None
+) -> tuple[str, ...]:
     told = trace.provenance
     said = list(told.warnings)
     if result.windows.note is not None:
         said.append(result.windows.note)
-    if told.lanes == "host":
+    if told.from_ranges:
+        said += [
+            "made from the program's NVTX ranges alone, nothing else was recorded: compute is the time inside "
+            "ranges marked as sharded or replicated, whatever runs there; GEMM and attention are not told apart",
+            "communication lasts from its call to the end of its wait, also where it was done earlier; what runs "
+            "outside marked ranges counts as idle",
+        ]
+    elif told.lanes == "host":
         said.append(
             "no GPU work in this trace: it is a CPU run, analysed on its host threads (operators that compute, "
             "and the collectives of gloo)"
@@ -155,7 +194,7 @@ def _warnings(trace: Trace, result: Overlap, names: pd.DataFrame, n_ranks: int) 
     if told.link is not None:
         said.append(f"the link was paced ({told.link}): communication times are simulated")
     said += [f"left out: {d.count:,} {d.what}: {d.why}" for d in told.dropped]
-    if n_ranks > len(trace.ranks):
+    if n_ranks > len(trace.ranks) and sizes is None:
         said.append(f"only {len(trace.ranks)} of {n_ranks} ranks are in these figures")
     said += _window_warnings(trace, result)
     mpi = int((trace.ranges["domain"] == "MPI").sum())
@@ -167,9 +206,20 @@ def _warnings(trace: Trace, result: Overlap, names: pd.DataFrame, n_ranks: int) 
             f"{int(fused['count'].sum()):,} kernels compute and communicate at once and count as GEMM: "
             "their communication cannot be seen from outside"
         )
-    if result.ranks["comm_ns"].sum():
-        said.append("communication includes waiting for ranks that come late; the two are not told apart yet")
+    said += _untold(result, n_ranks) if sizes is None else sizes.notes
     return tuple(dict.fromkeys(said))
+
+
+def _untold(result: Overlap, n_ranks: int) -> list[str]:
+    """Of which communication waiting cannot be told from transfer, and why."""
+    if not result.ranks["comm_ns"].sum():
+        return []
+    if n_ranks == 1:
+        return ["communication includes waiting for ranks that come late, and this trace has one rank alone"]
+    return [
+        f"waiting for late ranks and transfer are not told apart for {r.count:,} {r.what} ops: {r.why}"
+        for r in result.matching.refused
+    ]
 
 
 def _window_warnings(trace: Trace, result: Overlap) -> list[str]:

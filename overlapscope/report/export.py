@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import asdict
 from fractions import Fraction
 from typing import Any
 
 import pandas as pd
 
+from ..analysis.bandwidth import Bandwidth
+from ..analysis.bounds import Bound
+from . import bandwidth, breakdown
 from .document import Document
+from .opening import headline, setting
 from .words import duration, escape, percent, scale
 
 __all__ = ["SCHEMA_VERSION", "csv", "json_text", "markdown", "records"]
@@ -31,8 +36,11 @@ def as_dict(document: Document) -> dict[str, Any]:
         "schema_version": SCHEMA_VERSION,
         "provenance": _provenance(document),
         "ranks": records(document.overlap.ranks),
+        "bounds": [_bound(bound) for bound in document.bounds.values()],
         "collectives": records(document.overlap.collectives),
+        "stragglers": records(document.stragglers),
         "contention": _contention(document),
+        "bandwidth": [] if document.bandwidth is None else records(document.bandwidth.table),
         **asked,
         "unclassified": records(document.unclassified[["name", "count", "sum_ns"]]),
         "warnings": list(document.warnings),
@@ -50,20 +58,45 @@ def _provenance(document: Document) -> dict[str, Any]:
         "ranks_from": said.ranks_from,
         "world_size": said.world_size,
         "clock": said.clock,
+        "alignment": {
+            "how": document.overlap.matching.clocks.how,
+            "ranks": {
+                str(rank): {
+                    "offset_ns": clock.offset,
+                    "drift": clock.drift,
+                    "spread_ns": clock.spread,
+                    "ends": clock.ends,
+                }
+                for rank, clock in sorted(document.overlap.matching.clocks.of_rank.items())
+            },
+        },
         "origin_ns": said.origin_ns,
         "command": said.command,
         "link": said.link,
+        "from_ranges": said.from_ranges,
         "window": {
             "mode": window.mode,
             "steps": list(window.steps),
             "left_out": list(window.left_out),
+            "without_ops": list(window.without_ops),
             "n_ops_outside": document.n_ops_outside,
             "bounds_ns": {
                 str(rank): [[int(a), int(b)] for a, b in zip(w.start, w.end, strict=True)]
                 for rank, w in window.of_rank.items()
             },
         },
+        "unmatched": [asdict(refused) for refused in document.overlap.matching.refused],
         "dropped": [{"count": d.count, "what": d.what, "why": d.why} for d in said.dropped],
+    }
+
+
+def _bound(bound: Bound) -> dict[str, Any]:
+    return {
+        "ideal": bound.ideal,
+        "gain_at_most_ns": bound.gain_ns,
+        "gain_at_most_ratio": bound.ratio,
+        "speedup_at_most": bound.speedup,
+        "ranks": [{"rank": rank, "gain_at_most_ns": gain} for rank, gain in bound.ranks],
     }
 
 
@@ -97,10 +130,14 @@ def records(table: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def csv(document: Document) -> str:
-    """The table of ranks, or what was asked for; what does not exist is empty, a path's names stand between "/"."""
+    """The table of ranks, of a sweep that of sizes, or what was asked for; what does not exist is empty.
+
+    The names of a path stand between "/".
+    """
     if document.by is None:
-        return str(document.overlap.ranks.to_csv(index=False))
-    table = _by(document)
+        table = document.overlap.ranks if document.bandwidth is None else document.bandwidth.table
+    else:
+        table = _by(document)
     if "path" in table:
         table = table.assign(path=table["path"].map("/".join))
     return str(table.to_csv(index=False))
@@ -108,23 +145,42 @@ def csv(document: Document) -> str:
 
 def markdown(document: Document) -> str:
     """Headline and tables in Markdown."""
-    from . import breakdown
-    from .text import headline, setting
-
     if document.by is not None:
-        shown = breakdown.full(document)
-        head = [
-            f"**{shown.title}**",
-            "",
-            *(f"- {label}: {_inline(words)}" for label, words in setting(document)),
+        return _broken_down(document)
+    unit = scale(document.overlap.ranks["window_ns"].max())
+    lines = [f"**{headline(document)[0]}**", *headline(document)[1:], ""]
+    lines += [f"- {label}: {_inline(words)}" for label, words in setting(document)]
+    lines += _where_time_went(document, unit) if document.bandwidth is None else _sizes(document.bandwidth)
+    if len(document.unclassified):
+        head = ["kernel that no rule knows", "count", "time (sum)"]
+        rows = [
+            [_code(u["name"]), f"{u['count']:,}", duration(u["sum_ns"], unit)]
+            for u in records(document.unclassified)
         ]
-        # Spaces at the start of a cell are lost in HTML; these are not.
-        cells = [[_inline(c).replace("  ", "&nbsp;&nbsp;") for c in row] for row in shown.rows]
-        notes = [_inline(w) for w in (*([shown.note] if shown.note else []), *document.warnings)]
-        lines = [*head, "", *_table(shown.head, cells), "", *(f"- {note}" for note in notes)]
-        return "\n".join(lines).rstrip() + "\n"
+        lines += ["", *_table(head, rows)]
+    lines += [""] * bool(document.warnings) + [f"- {_inline(w)}" for w in document.warnings]
+    return "\n".join(lines) + "\n"
+
+
+def _broken_down(document: Document) -> str:
+    shown = breakdown.full(document)
+    captured = [f"- {label}: {_inline(words)}" for label, words in setting(document)]
+    # Spaces at the start of a cell are lost in HTML; these are not.
+    cells = [[_inline(c).replace("  ", "&nbsp;&nbsp;") for c in row] for row in shown.rows]
+    notes = [_inline(w) for w in (*([shown.note] if shown.note else []), *document.warnings)]
+    lines = [f"**{shown.title}**", "", *captured, "", *_table(shown.head, cells), ""]
+    return "\n".join([*lines, *(f"- {note}" for note in notes)]).rstrip() + "\n"
+
+
+def _sizes(found: Bandwidth) -> list[str]:
+    lines = []
+    for title, head, rows in bandwidth.tables(found):
+        lines += ["", f"{_inline(title)}:", "", *_table([h.replace("\n", " ") for h in head], rows)]
+    return lines
+
+
+def _where_time_went(document: Document, unit: tuple[int, str]) -> list[str]:
     ranks, collectives = document.overlap.ranks, document.overlap.collectives
-    unit = scale(ranks["window_ns"].max())
     head = ["rank", "window", "compute", "exposed comm", "exposed memory", "idle", "comm", "hidden"]
     rows = [
         [
@@ -137,10 +193,8 @@ def markdown(document: Document) -> str:
         ]
         for r in records(ranks)
     ]
-    lines = [f"**{headline(document)[0]}**", *headline(document)[1:], ""]
-    lines += [f"- {label}: {_inline(words)}" for label, words in setting(document)]
     n = len(document.overlap.windows.steps)
-    lines += ["", f"All {n} steps together:", ""] if n > 1 else [""]
+    lines = ["", f"All {n} steps together:", ""] if n > 1 else [""]
     lines += _table(head, rows)
     if len(collectives):
         head = ["rank", "collective", "count", "time (union)", "hidden", "exposed"]
@@ -156,16 +210,8 @@ def markdown(document: Document) -> str:
             for c in records(collectives)
         ]
         lines += ["", *_table(head, rows)]
-    if len(document.unclassified):
-        head = ["kernel that no rule knows", "count", "time (sum)"]
-        rows = [
-            [_code(u["name"]), f"{u['count']:,}", duration(u["sum_ns"], unit)]
-            for u in records(document.unclassified)
-        ]
-        lines += ["", *_table(head, rows)]
-    lines += ["", *map(_inline, breakdown.sentences(document))]
-    lines += [""] * bool(document.warnings) + [f"- {_inline(w)}" for w in document.warnings]
-    return "\n".join(lines) + "\n"
+    said = breakdown.sentences(document)
+    return [*lines, *([""] * bool(said)), *map(_inline, said)]
 
 
 def _table(head: list[str], rows: list[list[str]]) -> list[str]:

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import io
-from pathlib import PurePath
 
+import pandas as pd
 from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from . import breakdown
+from ..analysis.bandwidth import Bandwidth
+from . import bandwidth, breakdown
 from .document import Document
-from .words import count, duration, escape, number, percent, scale, shortened, size
+from .opening import IDEAL_WORDS, gained, headline, setting
+from .words import count, escape, number, percent, scale, shortened, size
 
-__all__ = ["headline", "render", "setting"]
+__all__ = ["render"]
 
 WIDTH = 80
 """Columns; what a terminal has at least, and what a mail or an issue shows without wrapping."""
 
 MOST_RANKS = 16
 MOST_UNKNOWN = 8
+MOST_WAITED_FOR = 8
 """Rows shown; the rest is counted, and the JSON has it."""
 
 MOST_OF_A_NAME = 160  # characters, three lines of the column; what is cut shows as an ellipsis
@@ -51,11 +54,15 @@ def render(document: Document, *, colour: bool = False) -> str:
         console.print(Text(line))
     if document.by is not None:
         _breakdown(console, breakdown.full(document))
+    elif document.bandwidth is not None:
+        _sizes(console, document.bandwidth)
+        _unknown(console, document)
     else:
         _ranks(console, document)
-        for sentence in breakdown.sentences(document):
-            console.print(Text(sentence))
+        _bounds(console, document)
+        _sentences(console, document)
         _collectives(console, document)
+        _waited_for(console, document)
         _breakdown(console, breakdown.brief(document))
         _unknown(console, document)
     _warnings(console, document)
@@ -86,94 +93,6 @@ def _captured(console: Console, document: Document) -> None:
     console.print(table)
 
 
-def setting(document: Document) -> list[tuple[str, str]]:
-    """What was captured and what is analysed: (label, words)."""
-    said, ranks = document.provenance, document.overlap.ranks
-    lines = [("trace", _sources(document))]
-    if said.command is not None:
-        lines.append(("made by", said.command))
-    lines.append(("recorded by", "; ".join(dict.fromkeys(s.tool for s in said.sources))))
-    who = f"{len(ranks)} rank{'s' * (len(ranks) != 1)}"
-    if document.n_ranks != len(ranks):
-        who += f" of {document.n_ranks}"
-    unnamed = "CPU" if said.lanes == "host" else "GPUs of unrecorded name"
-    on = ", ".join(document.gpus) if document.gpus else unnamed
-    lines.append(("ranks", f"{who} on {on}, {said.ranks_from}"))
-    if len(said.sources) > 1:
-        lines.append(("clocks", said.clock))
-    lines.append(("window", _window(document)))
-    if said.link is not None:
-        lines.append(("link", f"paced: {said.link}"))
-    return lines
-
-
-def _sources(document: Document) -> str:
-    sources = document.provenance.sources
-    paths = [PurePath(s.path) for s in sources]
-    formats = dict.fromkeys(
-        f"{'nsys' if s.format == 'nsys' else 'PyTorch'} schema {s.schema}" for s in sources if s.schema
-    )
-    schema = f" ({', '.join(formats)})" if formats else ""
-    if len(paths) == 1:
-        return f"{paths[0]}{schema}"
-    return f"{len(paths)} files, {paths[0]} to {paths[-1].name}{schema}"
-
-
-def _window(document: Document) -> str:
-    window = document.overlap.windows
-    spans = [w for w in window.of_rank.values() if len(w)]
-    bounds = f"{_ms(min(int(w.start[0]) for w in spans))} to {_ms(max(int(w.end[-1]) for w in spans))} ms"
-    mean = float(document.overlap.ranks["window_ns"].mean())
-    outside = f"; {document.n_ops_outside:,} ops lie outside" if document.n_ops_outside else ""
-    if window.mode == "whole":
-        return f"whole trace, each rank's first op to its last, {bounds}{outside}"
-    if window.mode == "range":
-        return f"{bounds}{outside}"
-    n = len(window.steps)
-    names = window.steps[0] if n == 1 else f"{window.steps[0]} to {window.steps[-1]}"
-    text = (
-        f"{n} steps ({names}), {duration(mean)} together" if n > 1 else f"1 step ({names}), {duration(mean)}"
-    )
-    text += f", {bounds}"
-    if window.left_out:
-        text += f"; {len(window.left_out)} warm-up step{'s' * (len(window.left_out) > 1)} left out"
-    return f"{text}{outside}"
-
-
-def _ms(ns: int) -> str:
-    return f"{ns / 1e6:,.3f}"
-
-
-# -- headline ------------------------------------------------------------------------------------------------
-
-
-def headline(document: Document) -> list[str]:
-    """What a tired person needs: how much is hidden, what is exposed, and what hiding it could gain at most."""
-    ranks = document.overlap.ranks
-    total, comm, exposed, hidden = (
-        int(ranks[f"{c}_ns"].sum()) for c in ("window", "comm", "exposed_comm", "overlap")
-    )
-    if comm == 0:
-        return ["No communication was recorded in this window: nothing to hide."]
-    n = document.n_steps
-    what = "step" if document.overlap.windows.mode == "steps" else "window"
-    lines = [
-        f"{percent(hidden, comm)} of the communication is hidden under compute.",
-        f"Exposed: {duration(exposed / n)} of communication per {what}, {percent(exposed, total)} of the {what}.",
-    ]
-    if exposed == 0:
-        return lines
-    # Each rank can hide only under what it computes while nothing is hidden there yet.
-    free = ranks["compute_ns"] - ranks["overlap_ns"]
-    most = int(ranks["exposed_comm_ns"].where(ranks["exposed_comm_ns"] < free, free).sum())
-    gain = f"at most {percent(most, total)} ({total / (total - most):.2f}x)" if most < total else "all of it"
-    if most < exposed:
-        lines.append(f"There is compute to hide {duration(most / n)} of it: that could gain {gain}.")
-    else:
-        lines.append(f"Hiding all of it could gain {gain}.")
-    return lines
-
-
 # -- tables --------------------------------------------------------------------------------------------------
 
 PARTS = ("window_ns", "compute_ns", "exposed_comm_ns", "exposed_memory_ns", "idle_ns", "comm_ns")
@@ -186,6 +105,14 @@ def _table(console: Console, title: str, columns: list[str]) -> Table:
     for at, column in enumerate(columns):
         table.add_column(column, justify="right" if at else "left", no_wrap=at > 0)
     return table
+
+
+def _sizes(console: Console, found: Bandwidth) -> None:
+    for title, head, rows in bandwidth.tables(found):
+        console.print()
+        console.print(Text(title, style="bold"))
+        console.print()
+        console.print(Text(bandwidth.laid_out(head, rows, WIDTH), no_wrap=True, overflow="ignore"))
 
 
 def _of(document: Document) -> str:
@@ -215,8 +142,28 @@ def _ranks(console: Console, document: Document) -> None:
     console.print(Text(_kinds(document)))
 
 
+def _bounds(console: Console, document: Document) -> None:
+    """What could be gained at most, all else as recorded; nothing where nothing is exposed."""
+    if not document.overlap.ranks["exposed_comm_ns"].sum():
+        return
+    console.print()
+    console.print(Text("Upper bounds of the gain, all else as recorded, if", style="bold"))
+    for ideal, bound in document.bounds.items():
+        console.print(Text(f"  {IDEAL_WORDS[ideal]:<40}{gained(bound)}"))
+
+
+def _sentences(console: Console, document: Document) -> None:
+    said = breakdown.sentences(document)
+    if said:
+        console.print()
+    for sentence in said:
+        console.print(Text(sentence))
+
+
 def _kinds(document: Document) -> str:
     """What the compute consists of, since GEMMs are what people split."""
+    if document.provenance.from_ranges:
+        return "Compute: of what kind is not known."
     total = document.overlap.ranks[
         ["compute_ns", "gemm_ns", "attention_ns", "gemm_overlap_ns", "comm_ns"]
     ].sum()
@@ -235,12 +182,15 @@ def _collectives(console: Console, document: Document) -> None:
         return
     unit = scale(document.overlap.ranks["window_ns"].max())
     n = len(document.overlap.ranks)
-    sums = table.groupby("collective")[["count", "union_ns", "sum_ns", "overlap_ns", "exposed_ns"]].sum()
+    figures = ["count", "union_ns", "overlap_ns", "exposed_ns", "exposed_unsplit_ns"]
+    by_collective = table.groupby("collective")
+    sums = by_collective[figures].sum()
+    split = by_collective[["exposed_wait_ns", "exposed_wire_ns"]].sum(min_count=1)
     mean = f", mean of {n} ranks" if n > 1 else ""
     out = _table(
         console,
         f"Communication ({unit[1]}{_of(document)}{mean})",
-        ["collective", "count", "bytes", "time (sum)", "time (union)", "exposed", "hidden"],
+        ["collective", "count", "bytes", "time", "exposed", "= waiting", "+ transfer", "hidden"],
     )
     for name, row in sums.sort_values("exposed_ns", ascending=False).iterrows():
         nbytes = table.loc[table["collective"] == name, "bytes"]
@@ -248,10 +198,36 @@ def _collectives(console: Console, document: Document) -> None:
             str(name),
             count(row["count"] / n),
             "n/a" if nbytes.isna().any() else size(int(nbytes.sum()) / n),
-            *(number(row[c] / n, unit) for c in ("sum_ns", "union_ns", "exposed_ns")),
+            *(number(row[c] / n, unit) for c in ("union_ns", "exposed_ns")),
+            *_split(split.loc[name], int(row["exposed_unsplit_ns"]), n, unit),
             percent(row["overlap_ns"], row["union_ns"]),
         )
     console.print(out)
+
+
+def _split(parts: pd.Series, unsplit: int, n: int, unit: tuple[int, str]) -> list[str]:
+    """Waiting and transfer; n/a where of any exposed time it is not known which it is."""
+    if unsplit or parts.isna().any():
+        return ["n/a", "n/a"]
+    return [number(int(part) / n, unit) for part in parts]
+
+
+def _waited_for(console: Console, document: Document) -> None:
+    """By whom the others were kept waiting; nothing where nobody was."""
+    table = document.stragglers[document.stragglers["cost_ns"] > 0]
+    if not len(table):
+        return
+    unit = scale(document.overlap.ranks["window_ns"].max())
+    title = f"Who was waited for ({unit[1]}{_of(document)})"
+    out = _table(console, title, ["rank", "came last", "later than the next", "others waited, exposed"])
+    for row in (
+        table.sort_values("cost_ns", ascending=False, kind="stable").head(MOST_WAITED_FOR).to_dict("records")
+    ):
+        times = f"{row['last']:,} of {row['collectives']:,}"
+        out.add_row(str(row["rank"]), times, number(row["late_ns"], unit), number(row["cost_ns"], unit))
+    console.print(out)
+    if len(table) > MOST_WAITED_FOR:
+        console.print(Text(f"{len(table) - MOST_WAITED_FOR} more ranks: the JSON lists all", style="dim"))
 
 
 def _breakdown(console: Console, shown: breakdown.Breakdown | None) -> None:

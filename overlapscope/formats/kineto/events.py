@@ -52,6 +52,9 @@ class Args(msgspec.Struct, frozen=True, gc=False):
     elements_out: Any = msgspec.field(default=None, name="Out msg nelems")
     dtype: Any = None
     group: Any = msgspec.field(default=None, name="Group size")
+    group_name: Any = msgspec.field(default=None, name="Process Group Name")
+    group_ranks: Any = msgspec.field(default=None, name="Process Group Ranks")
+    sequence: Any = msgspec.field(default=None, name="Seq")
     grid: msgspec.Raw = ABSENT
     block: msgspec.Raw = ABSENT
 
@@ -64,6 +67,9 @@ class ShapedArgs(Args, frozen=True, gc=False):
 
 
 NO_ARGS = Args()
+
+# PyTorch's annotation of a call, and what it writes beside the kernel since 2.3.
+NCCL_CALL, COLLECTIVE_ARGS = b'"nccl:', b'"Collective name"'
 
 
 class Event(msgspec.Struct, gc=False):
@@ -120,7 +126,7 @@ class ShapedFile(File, gc=False):
 
 
 def decode(path: Path, *, shapes: bool = False) -> File:
-    """Decode a file, with the shapes of operators if asked for.
+    """Decode a file, with the shapes of inputs if asked for, or if only they tell the bytes of NCCL's collectives.
 
     Raises
     ------
@@ -132,6 +138,7 @@ def decode(path: Path, *, shapes: bool = False) -> File:
         with ungzipping(path):
             data = gzip.decompress(data)
     data = data.removeprefix(b"\xef\xbb\xbf")  # a byte order mark, which some editors leave
+    shapes = shapes or (NCCL_CALL in data and COLLECTIVE_ARGS not in data)
     try:
         if data[:4096].lstrip()[:1] == b"[":  # Chrome's bare list of events
             event = ShapedEvent if shapes else Event

@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
-import msgspec
 import numpy as np
 
 from ...classify import Classifier, Collective
-from ..raw import COPY_KINDS, FROM_NAME, MEMSET_NAME, Names, RawOps, RawTrace, Unit, copy_name, shape_name
-from .events import ABSENT, NO_ARGS, Args, Event, Events, File, integers, nanoseconds, optional, spans, whole
+from ...intervals import innermost
+from ...trace import NA
+from ..raw import COPY_KINDS, FROM_NAME, MEMSET_NAME, Names, RawOps, RawTrace, Unit, copy_name
+from .events import (
+    ABSENT,
+    NO_ARGS,
+    Args,
+    Event,
+    Events,
+    File,
+    ShapedArgs,
+    integers,
+    nanoseconds,
+    optional,
+    spans,
+    whole,
+)
+from .shapes import ELEMENT_BYTES, input_bytes, launch_shapes
 
-__all__ = ["ELEMENT_BYTES", "read_gpu"]
+__all__ = ["read_gpu"]
 
 # Categories as PyTorch 1.8 to 2.x writes them, lower-cased.
 KERNEL = {"kernel"}
 MEMORY = {"gpu_memcpy", "memcpy", "gpu_memset", "memset"}
+ANNOTATION = {"user_annotation"}
 LAUNCH = {
     "cuda_runtime",
     "cuda_driver",
@@ -27,15 +43,6 @@ LAUNCH = {
 COLLECTIVES = [c.value for c in Collective]
 COPY_NAMES = {copy_name(kind) for kind in COPY_KINDS}
 MOST_DEVICES = 1 << 24  # what exceeds it is no number of a device, nor of devices
-
-# Bytes of an element, by the names PyTorch records ("dtype" of a collective, "Input type" of an operator).
-ELEMENT_BYTES = {
-    **dict.fromkeys(("byte", "char", "bool", "unsigned char", "signed char", "int8_t", "uint8_t"), 1),
-    **dict.fromkeys(("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz"), 1),
-    **dict.fromkeys(("half", "bfloat16", "short", "c10::half", "c10::bfloat16", "short int"), 2),
-    **dict.fromkeys(("float", "int"), 4),
-    **dict.fromkeys(("double", "long", "long int"), 8),
-}
 
 
 def read_gpu(file: File, events: Events, classifier: Classifier, unit: Unit) -> RawTrace | None:
@@ -58,8 +65,9 @@ def read_gpu(file: File, events: Events, classifier: Classifier, unit: Unit) -> 
     ops = RawOps.of(*spans(activities), which.astype(np.int32), stream, np.array(codes, np.int32))
     ops.bytes[len(kernels) :] = integers([a.bytes for a in args[len(kernels) :]])
     _add_launches(ops, [a.correlation for a in args], events.untimed(LAUNCH))
-    _add_collectives(ops, args[: len(kernels)], classifier)
-    ops.shape[: len(kernels)], shapes = _shapes(args[: len(kernels)])
+    communicators = _add_collectives(ops, args[: len(kernels)], classifier)
+    _add_annotated(ops, events.of(ANNOTATION), classifier)
+    ops.shape[: len(kernels)], shapes = launch_shapes(args[: len(kernels)])
     gpus = {optional(d.get("id")): d.get("name") for d in file.devices or ()}
     # A recorded rank names the process; it names a rank only where the process drives one device.
     rank = unit.rank if len(distinct) == 1 else None
@@ -67,26 +75,7 @@ def read_gpu(file: File, events: Events, classifier: Classifier, unit: Unit) -> 
         Unit(unit.pid, unit.process, int(d), None if gpus.get(d) is None else str(gpus[d]), rank)
         for d in distinct.tolist()
     ]
-    return RawTrace(file.source, "gpu", units, names, ops, shapes)
-
-
-def _shapes(args: list[Args]) -> tuple[list[int], list[str]]:
-    """The code of each kernel's grid and block, -1 where they are no lists of three, and the names of the codes."""
-    texts = [(bytes(a.grid), bytes(a.block)) for a in args]
-    codes: dict[str, int] = {}
-    code_of = {
-        pair: -1 if (name := _shape(*pair)) is None else codes.setdefault(name, len(codes))
-        for pair in dict.fromkeys(texts)
-    }
-    return [code_of[pair] for pair in texts], list(codes)
-
-
-def _shape(grid: bytes, block: bytes) -> str | None:
-    try:
-        sizes = [msgspec.json.decode(text, type=tuple[int, int, int]) for text in (grid, block)]
-    except msgspec.DecodeError:
-        return None
-    return shape_name(*sizes)
+    return RawTrace(file.source, "gpu", units, names, ops, communicators=communicators, shapes=shapes)
 
 
 def _args(event: Event) -> Args:
@@ -113,8 +102,12 @@ def _add_launches(ops: RawOps, correlations: list[object], calls: list[Event]) -
     ops.thread[known] = integers([e.tid for e in launching])
 
 
-def _add_collectives(ops: RawOps, args: list[Args], classifier: Classifier) -> None:
-    """Collective, bytes and group size where PyTorch recorded them with the kernel."""
+def _add_collectives(ops: RawOps, args: list[Args], classifier: Classifier) -> list[str]:
+    """Collective, bytes and communicator where PyTorch recorded them with the kernel.
+
+    Returns what names each communicator: PyTorch gives a group one name on all its ranks.
+    """
+    communicators: dict[str, int] = {}
     told = [i for i, said in enumerate(args) if said.collective is not None]
     meaning = {str(args[i].collective): FROM_NAME for i in told}
     for name in meaning:
@@ -131,6 +124,34 @@ def _add_collectives(ops: RawOps, args: list[Args], classifier: Classifier) -> N
         size = ELEMENT_BYTES.get(str(said.dtype).lower())
         if elements >= 0 and size is not None:
             ops.bytes[i] = elements * size
+        if said.group_name is not None:
+            # Ranks that are of no group in common may have made groups of one name.
+            name = f"process group {said.group_name} {said.group_ranks or ''}"
+            ops.communicator[i] = communicators.setdefault(name, len(communicators))
+            sequence = whole(said.sequence, -1)
+            ops.sequence[i] = sequence if 0 <= sequence < 1 << 31 else -1
+    return list(communicators)
+
+
+def _add_annotated(ops: RawOps, annotations: list[Event], classifier: Classifier) -> None:
+    """Bytes from the call of a collective, where PyTorch recorded them there (before 2.3).
+
+    A call that launched several kernels tells nothing of each.
+    """
+    calls = [e for e in annotations if isinstance(e.args, ShapedArgs)]
+    nbytes = integers([input_bytes(e, classifier.annotation(str(e.name))) for e in calls])
+    calls = [e for e, known in zip(calls, nbytes != NA, strict=True) if known]
+    if not calls:
+        return
+    nbytes = nbytes[nbytes != NA]
+    start, end = spans(calls)
+    thread = integers([e.tid for e in calls])
+    for one in np.unique(thread):
+        mine = np.flatnonzero(thread == one)
+        ops_here = np.flatnonzero((ops.thread == one) & (ops.launch != NA) & (ops.bytes == NA))
+        inside = innermost(start[mine], end[mine], ops.launch[ops_here])
+        alone = (inside >= 0) & (np.bincount(inside + 1, minlength=len(mine) + 1)[inside + 1] == 1)
+        ops.bytes[ops_here[alone]] = nbytes[mine[inside[alone]]]
 
 
 def _memory_name(name: str, category: str) -> str:

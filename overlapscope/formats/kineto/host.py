@@ -4,24 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import msgspec
 import numpy as np
 
-from ...classify import Classifier, Collective, Kind, Verdict
+from ...classify import Classifier, Kind, Verdict
 from ...errors import InputError
-from ...intervals import covered, outermost, union
-from ...trace import NA
+from ...intervals import around, covered, outermost, union
 from ..raw import Names, RawOps, RawTrace, Unit
-from .events import ABSENT, Event, Events, File, ShapedArgs, integers, spans
-from .gpu import ELEMENT_BYTES
+from .events import Event, Events, File, integers, spans
+from .shapes import input_bytes, input_shapes
 
 __all__ = ["read_host"]
 
 OPERATOR = {"cpu_op", "operator"}
 ANNOTATION = {"user_annotation"}
-
-# Collectives whose input is already the whole array; for the others it is a shard of an unknown number.
-WHOLE_INPUT = {Collective.ALL_REDUCE, Collective.BROADCAST, Collective.REDUCE, Collective.REDUCE_SCATTER}
 
 
 def read_host(file: File, events: Events, classifier: Classifier, unit: Unit) -> RawTrace:
@@ -52,29 +47,22 @@ def read_host(file: File, events: Events, classifier: Classifier, unit: Unit) ->
     ops = RawOps.of(*spans(ops_events), np.zeros(len(codes), np.int32), thread, codes)
     ops.launch, ops.thread = ops.start.copy(), thread.copy()
     for i, event in enumerate(comm):
-        ops.bytes[i] = _input_bytes(event, verdict(str(event.name)).collective)
-    texts = [_dims(e) for e in ops_events]
-    shapes = {text: code for code, text in enumerate(t for t in dict.fromkeys(texts) if t is not None)}
-    ops.shape[:] = [-1 if text is None else shapes[text] for text in texts]
-    return RawTrace(file.source, "host", [unit], names, ops, list(shapes))
-
-
-def _dims(event: Event) -> str | None:
-    """The recorded input dimensions of an operator, as they stand in the file."""
-    args = event.args
-    if not isinstance(args, ShapedArgs) or args.input_dims is ABSENT:
-        return None
-    return bytes(args.input_dims).decode("utf-8", "replace")
+        ops.bytes[i] = input_bytes(event, verdict(str(event.name)).collective)
+    ops.shape[:], shapes = input_shapes(ops_events)
+    return RawTrace(file.source, "host", [unit], names, ops, shapes=shapes)
 
 
 def _computing(operators: list[Event], verdict: Callable[[str], Verdict]) -> list[Event]:
     """The operators that are ops: leaf GEMMs and attention, and the outermost of the rest that compute.
 
-    An operator around a GEMM is its wrapper, one inside it its part; neither is an op of its own.
+    An operator around a GEMM is its wrapper, one inside it its part; neither is an op of its own. What hands
+    its work over, or waits for a collective (an operator on DTensors does both), is a wrapper whatever it is.
     """
+    handed = [e for e in operators if verdict(str(e.name)).hands_over]
+    operators = [e for e in operators if verdict(str(e.name)).kind is not None]
+    operators = _without_wrappers(operators, handed)
     kinds = [verdict(str(e.name)).kind for e in operators]
-    operators = [e for e, kind in zip(operators, kinds, strict=True) if kind is not None]
-    leaf = np.array([k in (Kind.GEMM, Kind.ATTENTION) for k in kinds if k is not None], np.bool_)
+    leaf = np.array([k in (Kind.GEMM, Kind.ATTENTION) for k in kinds], np.bool_)
     start, end = spans(operators)
     thread = integers([e.tid for e in operators], 0)
     keep = np.zeros(len(operators), np.bool_)
@@ -89,18 +77,18 @@ def _computing(operators: list[Event], verdict: Callable[[str], Verdict]) -> lis
     return [operators[i] for i in np.flatnonzero(keep)]
 
 
-def _input_bytes(event: Event, collective: Collective | None) -> int:
-    """Bytes of the whole array from the recorded input, where the input is the whole array."""
-    args = event.args
-    if not isinstance(args, ShapedArgs) or collective not in WHOLE_INPUT or args.input_dims is ABSENT:
-        return NA
-    try:
-        dims = msgspec.json.decode(args.input_dims)
-        types = msgspec.json.decode(args.input_type)
-        sizes = [ELEMENT_BYTES[t.lower()] for t in types]
-        return sum(int(np.prod(d, dtype=np.int64)) * size for d, size in zip(dims, sizes, strict=True))
-    except (msgspec.DecodeError, KeyError, TypeError, ValueError, AttributeError):
-        return NA
+def _without_wrappers(operators: list[Event], handed: list[Event]) -> list[Event]:
+    """Those in which nothing of `handed` begins on the same thread."""
+    if not handed:
+        return operators
+    keep = np.ones(len(operators), np.bool_)
+    start, end = spans(operators)
+    instant, _ = spans(handed)
+    thread, theirs = (integers([e.tid for e in events], 0) for events in (operators, handed))
+    for tid in np.unique(theirs):
+        here = thread == tid
+        keep[here] = ~around(start[here], end[here], instant[theirs == tid])
+    return [operators[i] for i in np.flatnonzero(keep)]
 
 
 def _cached(verdict: Callable[[str], Verdict]) -> Callable[[str], Verdict]:

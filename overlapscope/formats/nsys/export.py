@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -41,7 +42,7 @@ class Export:
     def __init__(self, path: Path) -> None:
         self.path = path
         _check_size(path)
-        self.uri = f"file:{quote(str(path.resolve()))}?mode=ro"
+        self.uri = f"file:{quote(os.fsencode(path.resolve()))}?mode=ro{_immutable(path)}"
         try:
             # A second is long for a reader of a finished file: a lock that lasts is a writer at work.
             self.db = sqlite3.connect(self.uri, uri=True, timeout=1)
@@ -138,6 +139,15 @@ def _check_size(path: Path) -> None:
         )
 
 
+def _immutable(path: Path) -> str:
+    """For a file with a write-ahead log that is empty: without it SQLite wants to write beside the file."""
+    with path.open("rb") as file:
+        write_ahead = file.read(20)[18:20] == b"\2\2"
+    log = path.with_name(f"{path.name}-wal")
+    pending = log.exists() and log.stat().st_size > 0
+    return "&immutable=1" if write_ahead and not pending else ""
+
+
 def _check_tables(export: Export) -> None:
     known = [KERNEL_TABLE, MEMCPY_TABLE, MEMSET_TABLE, GRAPH_TABLE, NVTX_TABLE, RUNTIME_TABLE]
     if not export.columns:
@@ -157,6 +167,12 @@ def no_ops(export: Export) -> InputError:
         return InputError(
             "holds only CUDA graphs traced as a whole, their kernels are unknown",
             HOW_TO_TRACE_GRAPHS,
+            export.path,
+        )
+    if export.count(KERNEL_TABLE):
+        return InputError(
+            "holds no ops that could be used: no kernel says which GPU it ran on",
+            "export it again, or record it again",
             export.path,
         )
     if KERNEL_TABLE in export.columns:

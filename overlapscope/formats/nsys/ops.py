@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,9 +29,12 @@ from .schema import (
     thread_of,
 )
 
-__all__ = ["Found", "Units", "gpu_ops", "host_ops", "join_launches"]
+__all__ = ["Found", "Kept", "Units", "gpu_ops", "host_ops", "join_launches"]
 
 UNNAMED = "(unnamed kernel)"
+
+MOST_DEVICES = 1 << 10
+"""No machine has more; a greater number is damage, and would become a rank of its own."""
 
 SHAPE_SQL = (
     "COALESCE((gridX << 32) | ((gridY & 65535) << 16) | (gridZ & 65535), -1),"
@@ -41,11 +45,29 @@ SHAPE_SQL = (
 Int32 = npt.NDArray[np.int32]
 
 
+class Kept(NamedTuple):
+    """What a file that `write` made says of a unit."""
+
+    order: int
+    pid: int | None
+    gpu: str | None
+    clock: int
+
+
 class Units:
     """Process-device pairs under codes. The low 24 bits of a globalPid are zero: the key keeps the device there."""
 
     def __init__(self) -> None:
         self.keys: dict[int, int] = {}
+        self.unplaced = 0  # ops left out, since no device that can be one stands with them
+
+    def placed(self, columns: list[Int64]) -> list[Int64]:
+        """The rows of ops (start, end, device, ...) that say on which device they ran; the others are counted."""
+        if not columns:
+            return columns
+        known = (columns[2] >= 0) & (columns[2] < MOST_DEVICES)
+        self.unplaced += int(np.count_nonzero(~known))
+        return columns if known.all() else [column[known] for column in columns]
 
     def codes(self, keys: Int64) -> Int32:
         return codes_of(keys, lambda key: self.keys.setdefault(key, len(self.keys)))
@@ -54,7 +76,9 @@ class Units:
         """globalPid of each unit."""
         return np.array([key & ~0xFFFFFF for key in self.keys], np.int64)
 
-    def listed(self, gpus: dict[tuple[int | None, int], str], ranks: dict[int, int]) -> list[Unit]:
+    def listed(
+        self, gpus: dict[tuple[int | None, int], str], ranks: dict[int, int], kept: dict[int, Kept]
+    ) -> list[Unit]:
         processes = self.processes().tolist()
         units = []
         for key, process in zip(self.keys, processes, strict=True):
@@ -64,7 +88,8 @@ class Units:
             rank = ranks.get(process_of(key)) if processes.count(process) == 1 else None
             # Files without a globalPid have 0 there, which is no process.
             device_or_none = None if device == HOST_DEVICE else device
-            units.append(Unit(pid or None, process_of(key), device_or_none, gpu, rank))
+            unit = Unit(pid or None, process_of(key), device_or_none, gpu, rank)
+            units.append(replace(unit, **kept[key]._asdict()) if key in kept else unit)
         return units
 
 
@@ -109,7 +134,9 @@ def _kernels(export: Export, names: Names, units: Units) -> Found | None:
     )
     pairs: dict[int, int] = {}
     batches: list[list[Int64 | Int32]] = []
-    for start, end, device, stream, pid, demangled, short, grid, block, *ids in export.batches(sql):
+    for batch in export.batches(sql):
+        batch = units.placed(batch)
+        start, end, device, stream, pid, demangled, short, grid, block, *ids = batch
         # Ids of StringIds fit 32 bits: one key holds the pair.
         pair = codes_of(
             (demangled << 32) | (short & 0xFFFFFFFF), lambda key: pairs.setdefault(key, len(pairs))
@@ -176,6 +203,7 @@ def _copies(export: Export, names: Names, units: Units) -> Found | None:
         f" {export.column(table, 'correlationId')}, {export.column(table, 'bytes')}, copyKind,"
         f" {export.column(table, 'srcDeviceId', -1)}, {export.column(table, 'dstDeviceId', -1)} FROM {table}"
     )
+    columns = units.placed(columns)
     if not columns or not len(columns[0]):
         return None
     start, end, device, stream, pid, ids, nbytes, kind, source, target = columns
@@ -197,6 +225,7 @@ def _sets(export: Export, names: Names, units: Units) -> Found | None:
         f"SELECT start, end, deviceId, streamId, {export.column(table, 'globalPid', 0)},"
         f" {export.column(table, 'correlationId')}, {export.column(table, 'bytes')} FROM {table}"
     )
+    columns = units.placed(columns)
     if not columns or not len(columns[0]):
         return None
     start, end, device, stream, pid, ids, nbytes = columns

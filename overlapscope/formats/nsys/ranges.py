@@ -22,7 +22,7 @@ from .schema import (
     thread_of,
 )
 
-__all__ = ["Nvtx", "message_sql", "read_ranges"]
+__all__ = ["Nvtx", "count_unplaced", "message_sql", "read_ranges", "read_ranks"]
 
 
 @dataclass(slots=True)
@@ -99,6 +99,17 @@ def read_ranges(export: Export, nvtx: Nvtx) -> RawRanges:
         domain=[nvtx.domains.get(key, "") for key in zip(process, domain, strict=True)],
         role=[nvtx.roles.get(key, "") for key in zip(process, domain, category, strict=True)],
     )
+
+
+def count_unplaced(export: Export) -> int:
+    """How many ranges `read_ranges` cannot tell the start or the thread of."""
+    if not export.has(NVTX_TABLE, "start", "end", "eventType", "globalTid"):
+        return 0
+    sql = (
+        f"SELECT count(*) FROM {NVTX_TABLE} WHERE eventType IN ({EVENT_PUSH_POP}, {EVENT_START_END})"
+        " AND NOT (typeof(start) = 'integer' AND typeof(globalTid) = 'integer')"
+    )
+    return int(export.rows(sql)[0][0])
 
 
 def read_ranks(export: Export, nvtx: Nvtx) -> Ranks:

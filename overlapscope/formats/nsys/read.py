@@ -10,11 +10,23 @@ import numpy as np
 from ...classify import Collective
 from ...intervals import Spans, union
 from ...trace import LIMIT, NA, Dropped, Source
-from ..raw import FROM_NAME, Names, RawTrace
+from ..raw import FROM_NAME, Names, RawRanges, RawTrace
 from .export import HOW_TO_TRACE_GRAPHS, Export, no_ops
-from .ops import UNNAMED, Found, Units, gpu_ops, host_ops, join_launches
-from .ranges import Nvtx, read_ranges, read_ranks
-from .schema import EXTRA_TABLE, GRAPH_TABLE, KERNEL_TABLE, OVERHEAD_TABLES, PROVENANCE_KEY, process_of
+from .marked import marked_ops
+from .nccl import add_nccl
+from .ops import UNNAMED, Found, Kept, Units, gpu_ops, host_ops, join_launches
+from .ranges import Nvtx, count_unplaced, read_ranges, read_ranks
+from .schema import (
+    EXTRA_TABLE,
+    GRAPH_TABLE,
+    HOST_DEVICE,
+    KERNEL_TABLE,
+    LINK_ROLE,
+    OVERHEAD_TABLES,
+    PROVENANCE_KEY,
+    RANK_TABLE,
+    process_of,
+)
 
 __all__ = ["read"]
 
@@ -36,29 +48,54 @@ def read(path: Path) -> RawTrace:
         lanes = "gpu" if found is not None else "host"
         if found is None:
             found = host_ops(export, nvtx, names, units)
+        from_ranges = found is None
+        if found is None:
+            found = marked_ops(export, nvtx, names, units)
         if found is None:
             raise no_ops(export)
         ranges = read_ranges(export, nvtx)
         if lanes == "gpu":
             join_launches(export, found, units)
-        _add_recorded(export, found, units)
+        communicators = add_nccl(export, found, units, nvtx)
+        _add_recorded(export, found, units, communicators)
         ranks = read_ranks(export, nvtx)
+        kept = _kept_ranks(export)
+        units.codes(np.array(list(kept), np.int64))  # of a rank of which no op is left, too
         trace = RawTrace(
             source=_source(export),
             lanes=lanes,
-            units=units.listed(_gpu_names(export), ranks.of_process),
+            units=units.listed(_gpu_names(export), ranks.of_process, kept),
             names=names,
             ops=found.ops,
+            communicators=communicators,
             shapes=found.shapes,
             ranges=ranges,
             origin_ns=_session_start(export),
             overhead=_overhead(export),
             world_size=ranks.world_size,
             ranks_from=ranks.source,
+            link=_link(ranges),
+            from_ranges=from_ranges,
             warnings=_graph_warning(export) + _kernel_warnings(export, found, names, lanes),
         )
+        trace.dropped += _dropped(export, units)
         _add_provenance(export, trace)
         return trace
+
+
+def _link(ranges: RawRanges) -> str | None:
+    """The paced link that the program's marker tells of."""
+    told = (name for name, role in zip(ranges.name, ranges.role, strict=True) if role == LINK_ROLE)
+    return next((name.removeprefix("link ") for name in told), None)
+
+
+def _dropped(export: Export, units: Units) -> list[Dropped]:
+    """What the file does not place."""
+    found = (
+        (units.unplaced, "ops", "no device that can be one stands with them"),
+        (count_unplaced(export), "NVTX ranges", "their start or their thread is not recorded"),
+    )
+    return [Dropped(*each) for each in found if each[0]]
 
 
 def _graph_warning(export: Export) -> list[str]:
@@ -134,24 +171,48 @@ def _overhead(export: Export) -> dict[int, Spans]:
     return {key: union(*np.array(pairs, np.int64).T) for key, pairs in found.items()}
 
 
-def _add_recorded(export: Export, found: Found, units: Units) -> None:
-    """What `write` keeps beside nsys's own tables: collective, bytes and group size of single ops."""
+def _add_recorded(export: Export, found: Found, units: Units, communicators: list[str]) -> None:
+    """What `write` keeps beside nsys's own tables: collective, bytes and communicator of single ops."""
     if not export.has(EXTRA_TABLE):
         return
+    on = "communicator, sequence" if export.has(EXTRA_TABLE, "communicator", "sequence") else "NULL, NULL"
     shape_sql = "shape" if export.has(EXTRA_TABLE, "shape") else "NULL"
-    rows = export.rows(f"SELECT globalPid, id, collective, bytes, groupSize, {shape_sql} FROM {EXTRA_TABLE}")
-    shapes: dict[str, int] = {name: code for code, name in enumerate(found.shapes)}
+    rows = export.rows(
+        f"SELECT globalPid, id, collective, bytes, groupSize, {on}, {shape_sql} FROM {EXTRA_TABLE}"
+    )
+    numbers = {name: number for number, name in enumerate(communicators)}
+    shapes = {name: code for code, name in enumerate(found.shapes)}
     recorded = {(process, at): rest for process, at, *rest in rows}
     ops, process = found.ops, units.processes()[found.ops.unit]
     for i, key in enumerate(zip(process.tolist(), found.ids.tolist(), strict=True)):
         if key in recorded:
-            collective, nbytes, group, shape = recorded[key]
+            collective, nbytes, group, communicator, sequence, shape = recorded[key]
             ops.collective[i] = COLLECTIVES.index(collective) if collective in COLLECTIVES else FROM_NAME
             ops.bytes[i] = NA if nbytes is None else nbytes
             ops.group[i] = -1 if group is None else group
+            ops.sequence[i] = -1 if sequence is None else sequence
+            if communicator is not None:
+                ops.communicator[i] = numbers.setdefault(communicator, len(numbers))
             if shape is not None:
                 ops.shape[i] = shapes.setdefault(str(shape), len(shapes))
+    communicators[:] = numbers
     found.shapes = list(shapes)
+
+
+def _kept_ranks(export: Export) -> dict[int, Kept]:
+    """What `write` keeps of each rank, by the key of its unit."""
+    if not export.has(RANK_TABLE, "rank", "globalPid", "deviceId", "pid", "gpu", "clock"):
+        return {}
+    device, pid = export.integer(RANK_TABLE, "deviceId", HOST_DEVICE), export.integer(RANK_TABLE, "pid")
+    rows = export.rows(
+        f"SELECT rank, globalPid, {device}, {pid}, CAST(gpu AS TEXT),"
+        f" {export.integer(RANK_TABLE, 'clock', 0)} FROM {RANK_TABLE}"
+        " WHERE typeof(rank) = 'integer' AND typeof(globalPid) = 'integer'"
+    )
+    return {
+        process | (device & HOST_DEVICE): Kept(rank, None if pid == NA else pid, gpu, clock)
+        for rank, process, device, pid, gpu, clock in rows
+    }
 
 
 def _add_provenance(export: Export, trace: RawTrace) -> None:
@@ -168,10 +229,14 @@ def _add_provenance(export: Export, trace: RawTrace) -> None:
     if missing:
         raise export.failed(ValueError(f"malformed: {PROVENANCE_KEY} lacks {', '.join(sorted(missing))}"))
     trace.source = Source(trace.source.path, "nsys", said["tool"], trace.source.schema)
-    trace.ranks_from = said["ranks_from"]
+    if said.get("ranks_recorded", True):
+        trace.ranks_from = said["ranks_from"]
+    else:
+        trace.numbered = said["ranks_from"]
     trace.clock = said["clock"]
     trace.world_size = said["world_size"]
     trace.command = said["command"]
     trace.link = said["link"]
+    trace.from_ranges = said.get("from_ranges", False)  # files of older versions have operators
     trace.dropped += dropped
     trace.warnings += said["warnings"]

@@ -17,8 +17,13 @@ OVERHEAD_TABLES = ("PROFILER_OVERHEAD", "CUPTI_ACTIVITY_KIND_OVERHEAD")
 METADATA_TABLES = ("EXPORT_META_DATA", "META_DATA_EXPORT", "META_DATA_CAPTURE")
 
 EXTRA_TABLE = "OVERLAPSCOPE_OPS"
-"""Our own table beside nsys's: (globalPid, id, collective, bytes, groupSize, shape); id is the correlation id of a
-kernel or the rangeId of a host op. It keeps what PyTorch records with an op and nsys has no column for."""
+"""Our own table beside nsys's: (globalPid, id, collective, bytes, groupSize, communicator, sequence, shape); id is
+the correlation id of a kernel or the rangeId of a host op. It keeps what PyTorch records with an op and nsys has no
+column for."""
+
+RANK_TABLE = "OVERLAPSCOPE_RANKS"
+"""Our own, too: (rank, globalPid, deviceId, pid, gpu), what `Trace.ranks` says of each. A globalPid has room for pids
+of 24 bits, and none to say that the pid is not known."""
 
 SHAPE_COLUMNS = ("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ")
 
@@ -34,12 +39,18 @@ EVENT_DOMAIN = 75
 
 # Roles of the marker convention (see overlapscope.markers; in NVTX_EVENTS the category is the role).
 RANK_ROLE = "rank"
+LINK_ROLE = "link"
 OP_ROLE = "op"  # not a program's to use: an op of a CPU run, in a file that we wrote
 
 HOST_DEVICE = 0xFFFFFF
 """In the low bits of a unit's key: no device, the process's own threads."""
 
 Ids = TypeVar("Ids", int, npt.NDArray[np.int64])
+
+
+PIDS = 1 << 24
+HOSTS = 1 << 7
+"""Pids a globalPid has room for, and hosts, since SQLite's integers have a sign."""
 
 
 def process_of(global_id: Ids) -> Ids:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -23,16 +24,20 @@ from .schema import (
     EVENT_MARK,
     EVENT_PUSH_POP,
     EXTRA_TABLE,
+    HOSTS,
     KERNEL_TABLE,
     MEMCPY_TABLE,
     MEMSET_TABLE,
     NVTX_TABLE,
     OP_ROLE,
+    PIDS,
     PROVENANCE_KEY,
     RANK_ROLE,
+    RANK_TABLE,
     RUNTIME_TABLE,
     SHAPE_COLUMNS,
     global_pid,
+    pid_of,
 )
 
 __all__ = ["write"]
@@ -98,8 +103,11 @@ TABLES: dict[str, dict[str, type]] = {
         "collective": str,
         "bytes": int,
         "groupSize": int,
+        "communicator": str,
+        "sequence": int,
         "shape": str,
     },
+    RANK_TABLE: {"rank": int, "globalPid": int, "deviceId": int, "pid": int, "gpu": str, "clock": int},
 }
 
 
@@ -204,8 +212,12 @@ class _Writer:
         rows: list[tuple] = []  # type: ignore[type-arg]
         ids = _DomainIds()
         ranges = self.trace.ranges
+        # A range stands with every rank of its process, and belongs there once.
+        first = {process: rank for rank, process in reversed(self.process.items())}
         for start, end, rank, thread, name, domain, role in ranges.itertuples(index=False):
             process = self.process[rank]
+            if first[process] != rank:
+                continue
             number, category = ids.of(process, domain, role)
             tid = process | (max(thread, 0) & 0xFFFFFF)
             rows.append(
@@ -230,7 +242,7 @@ class _Writer:
                         payload,
                     )
                 )
-        for rank, process in self.process.items():
+        for rank, process in self.process.items() if self.trace.provenance.ranks_recorded else ():
             number, category = ids.of(process, DOMAIN, RANK_ROLE)
             text = f"rank {rank} of {self.trace.provenance.world_size or len(self.process)}"
             rows.append(_event(0, None, EVENT_MARK, text, process, number, category))
@@ -248,6 +260,8 @@ class _Writer:
                 op.collective,
                 None if op.bytes == NA else op.bytes,
                 None if op.group < 0 else op.group,
+                None if op.communicator < 0 else self.trace.communicators[op.communicator],
+                None if op.sequence < 0 else op.sequence,
                 shapes[op.shape] if host else None,
             )
             for op in ops[told | (host & (ops["shape"] >= 0))].itertuples(index=False)
@@ -255,25 +269,24 @@ class _Writer:
 
     def _targets(self) -> dict[str, list[tuple]]:  # type: ignore[type-arg]
         ranks, provenance = self.trace.ranks, self.trace.provenance
-        gpus, devices, processes = [], [], {}
-        for at, (rank, device, pid, gpu) in enumerate(
-            zip(ranks["rank"], ranks["device"], ranks["pid"], ranks["gpu"], strict=True)
-        ):
-            processes[self.process[rank]] = (
-                self.process[rank],
-                None if pid == NA else int(pid),
-                f"rank {rank}",
-            )
+        gpus, devices, processes, told_ranks = [], [], {}, []
+        columns = (ranks[name].tolist() for name in ("rank", "device", "pid", "gpu", "clock"))
+        for at, (rank, device, pid, gpu, clock) in enumerate(zip(*columns, strict=True)):
+            process, pid, device = self.process[rank], _known(pid), _known(device)
+            processes[process] = (process, pid, f"rank {rank}")
+            told_ranks.append((rank, process, device, pid, gpu, clock))
             if gpu is not None:
-                gpus.append((0, at, gpu, int(device)))
-                devices.append((at, int(device), (self.process[rank] >> 24) & 0xFFFFFF))
+                gpus.append((0, at, gpu, device))
+                devices.append((at, device, pid_of(process)))
         told = {
             "tool": "; ".join(dict.fromkeys(s.tool for s in provenance.sources)),
             "ranks_from": provenance.ranks_from,
+            "ranks_recorded": provenance.ranks_recorded,
             "clock": provenance.clock,
             "world_size": provenance.world_size,
             "command": provenance.command,
             "link": provenance.link,
+            "from_ranges": provenance.from_ranges,
             "dropped": [asdict(d) for d in provenance.dropped],
             "warnings": list(provenance.warnings),
         }
@@ -290,6 +303,7 @@ class _Writer:
             "TARGET_INFO_GPU": gpus,
             "TARGET_INFO_CUDA_DEVICE": devices,
             "PROCESSES": list(processes.values()),
+            RANK_TABLE: told_ranks,
         }
 
 
@@ -331,18 +345,23 @@ def _event(
 
 
 def _processes(ranks: pd.DataFrame) -> dict[int, int]:
-    """globalPid by rank. Ranks of one file with one pid are one process; two hosts may use a pid twice."""
-    taken: dict[int, tuple[str, int]] = {}
+    """globalPid by rank. Ranks of one file with one pid are one process; two hosts may use a pid twice.
+
+    A pid that is not known, or too large, or used by more hosts than there are numbers for gets any free number.
+    """
+    taken: dict[int, tuple[str, int, int | None]] = {}
     processes = {}
+    free = itertools.count(1)
     for rank, pid, source in zip(ranks["rank"], ranks["pid"], ranks["source"], strict=True):
-        machine = 0
-        who = (source, int(pid))
-        # Without a recorded pid, the rank stands for it, on a machine number of its own.
-        number = int(pid) if pid != NA else int(rank) + 1
-        while taken.setdefault(global_pid(number, machine), who) != who:
-            machine += 1
-        processes[int(rank)] = global_pid(number, machine)
+        who = (source, int(pid), int(rank) if pid == NA else None)
+        hosts = range(HOSTS if 0 <= pid < PIDS else 0)
+        numbers = itertools.chain((global_pid(int(pid), host) for host in hosts), map(global_pid, free))
+        processes[int(rank)] = next(n for n in numbers if taken.setdefault(n, who) == who)
     return processes
+
+
+def _known(value: int) -> int | None:
+    return None if value == NA else int(value)
 
 
 def _rows(frame: pd.DataFrame, columns: list[str]) -> list[tuple]:  # type: ignore[type-arg]

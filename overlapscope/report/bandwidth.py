@@ -1,0 +1,97 @@
+"""The report of a sweep over sizes: the columns of nccl-tests, from the figures of the trace."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from ..analysis.bandwidth import Bandwidth
+from .words import size
+
+__all__ = ["headline", "laid_out", "tables"]
+
+FEW = 100
+"""Of fewer exchanges the 99th percentile is the longest, which the head of the column says."""
+
+
+def headline(found: Bandwidth) -> list[str]:
+    """For each collective its best bus bandwidth and its time at the smallest size."""
+    lines = []
+    for collective, some in found.table.groupby("collective", sort=False):
+        timed = some[some["time_ns"].notna()]
+        who = f"{collective} over {_ranks(int(some['ranks'].iloc[0]))}"
+        if not len(timed):
+            lines.append(f"{who}: no time could be measured.")
+            continue
+        least = timed.iloc[0]
+        text = f"{_time(least['time_ns'])} µs at {size(int(least['bytes']))}"
+        if timed["busbw_gbs"].notna().any():
+            best = timed.loc[timed["busbw_gbs"].astype(float).idxmax()]
+            text = f"up to {_rate(best['busbw_gbs'])} GB/s busbw ({size(int(best['bytes']))}); {text}"
+        lines.append(f"{who}: {text}.")
+    return lines
+
+
+def tables(found: Bandwidth) -> list[tuple[str, list[str], list[list[str]]]]:
+    """For each collective a title, the heads of its columns and its rows."""
+    return [
+        (_title(str(collective), some), _head(some), [_row(row, some) for row in some.to_dict("records")])
+        for collective, some in found.table.groupby("collective", sort=False)
+    ]
+
+
+def laid_out(head: list[str], rows: list[list[str]], width: int) -> str:
+    """A table of at most `width` columns, if it can be: ten columns of digits leave little room for space."""
+    heads = [list(line) for line in zip(*(f"\n{h}".split("\n")[-2:] for h in head), strict=True)]
+    widths = [max(map(len, column)) for column in zip(*heads, *rows, strict=True)]
+    gap = "  " if sum(widths) + 2 * len(widths) <= width else " "
+    lines = [gap.join(c.rjust(w) for c, w in zip(row, widths, strict=True)) for row in [*heads, *rows]]
+    lines.insert(2, "─" * len(lines[0]))
+    return "\n".join(f" {line}" for line in lines)
+
+
+def _title(collective: str, some: pd.DataFrame) -> str:
+    numbers = sorted({int(n) for n in some["exchanges"]})
+    of = f"{numbers[0]}" if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]}"
+    return f"{collective} over {_ranks(int(some['ranks'].iloc[0]))}, median of {of} exchanges of each size"
+
+
+def _head(some: pd.DataFrame) -> list[str]:
+    late = "slowest" if int(some["exchanges"].max()) < FEW else "p99"
+    head = ["size\n(B)", "count", "type", "redop", "time\n(µs)", f"{late}\n(µs)"]
+    peak = ["% of\npeak"] if some["peak_gbs"].notna().any() else []
+    return [*head, "algbw\n(GB/s)", "busbw\n(GB/s)", *peak, "#wrong"]
+
+
+def _row(row: dict[str, object], some: pd.DataFrame) -> list[str]:
+    cells = [str(row["bytes"]), str(row["count"]), str(row["dtype"]), str(row["redop"])]
+    cells += [_time(row["time_ns"]), _time(row["p99_ns"]), _rate(row["algbw_gbs"]), _rate(row["busbw_gbs"])]
+    if some["peak_gbs"].notna().any():
+        cells.append(_share(row["busbw_gbs"], row["peak_gbs"]))
+    return [*cells, str(row["wrong"])]
+
+
+def _time(ns: object) -> str:
+    """In µs, no wider than seven characters up to 10 s."""
+    if pd.isna(ns):
+        return "n/a"
+    us = int(ns) / 1000  # type: ignore[call-overload]
+    return f"{us:.2f}" if us < 1e4 else f"{us:.1f}" if us < 1e5 else f"{us:.0f}"
+
+
+def _rate(gbs: object) -> str:
+    """In GB/s, six characters up to 999; what is not quite nothing does not read as nothing."""
+    if pd.isna(gbs):
+        return "n/a"
+    rate = float(gbs)  # type: ignore[arg-type]
+    return "<0.001" if 0 < rate < 0.0005 else f"{rate:.3f}" if rate < 1 else f"{rate:.2f}"
+
+
+def _share(gbs: object, peak: object) -> str:
+    if pd.isna(gbs) or pd.isna(peak):
+        return "n/a"
+    share = 100 * float(gbs) / float(peak)  # type: ignore[arg-type]
+    return "<0.1" if 0 < share < 0.05 else f"{share:.1f}"
+
+
+def _ranks(n: int) -> str:
+    return f"{n} rank{'s' * (n != 1)}"
