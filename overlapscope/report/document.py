@@ -9,9 +9,12 @@ import pandas as pd
 
 from ..analysis.bandwidth import Bandwidth, bandwidth
 from ..analysis.bounds import Bound, bounds
+from ..analysis.contention import Contention, contention
 from ..analysis.matching import match
 from ..analysis.names import tally, unclassified
 from ..analysis.overlap import Overlap, overlap
+from ..analysis.regions import by_range, by_stream
+from ..analysis.steps import Steps, steps
 from ..analysis.stragglers import stragglers
 from ..analysis.window import windows
 from ..errors import OptionError
@@ -44,6 +47,14 @@ class Document:
         How many ranks the program has, as far as the trace tells; more than are shown where only some are.
     bandwidth : Bandwidth or None
         Of a sweep over sizes: what each takes, always of all ranks.
+    contention : Contention
+        How much compute is slowed down by the communication that it hides.
+    steps : Steps
+        The figures of each step; without rows where the window is not of steps.
+    by : str or None
+        What the report is broken down by, if asked: range, stream, collective, step or rank.
+    table : DataFrame or None
+        The rows of it; by range also where nothing was asked and the trace has ranges.
     warnings : tuple of str
         All that a reader must know before trusting a figure.
     """
@@ -58,6 +69,10 @@ class Document:
     n_ops_outside: int
     n_ranks: int
     bandwidth: Bandwidth | None
+    contention: Contention
+    steps: Steps
+    by: str | None
+    table: pd.DataFrame | None
     warnings: tuple[str, ...]
 
     @property
@@ -72,6 +87,7 @@ def build(
     window: str | None = None,
     ranks: Sequence[int] | None = None,
     step_pattern: str | None = None,
+    by: str | None = None,
     align: str = "collectives",
     peak_gbs: float | None = None,
 ) -> Document:
@@ -84,7 +100,7 @@ def build(
     Raises
     ------
     OptionError
-        The window cannot be used, or a rank is not in the trace.
+        The window cannot be used, a rank is not in the trace, or there are no steps to show one by one.
     """
     n_ranks = max(len(trace.ranks), trace.provenance.world_size or 0)
     matching = match(trace, align)
@@ -94,6 +110,7 @@ def build(
     kept = every.ops["rank"].isin(trace.ranks["rank"]).to_numpy()
     result = overlap(trace, chosen, matching.only(kept))
     names = tally(trace, chosen)
+    each = steps(trace, step_pattern) if chosen.mode == "steps" else Steps.none()
     return Document(
         provenance=trace.provenance,
         overlap=result,
@@ -104,9 +121,27 @@ def build(
         gpus=tuple(dict.fromkeys(trace.ranks["gpu"].dropna())),
         n_ops_outside=len(trace.ops) - int(result.ranks["n_ops"].sum()),
         n_ranks=n_ranks,
+        contention=contention(trace, chosen),
+        steps=each,
+        by=by,
+        table=_table(trace, result, each, by, step_pattern),
         bandwidth=sizes,
         warnings=_warnings(trace, result, names, n_ranks, sizes),
     )
+
+
+def _table(
+    trace: Trace, result: Overlap, each: Steps, by: str | None, step_pattern: str | None
+) -> pd.DataFrame | None:
+    if by == "range" or (by is None and len(trace.ranges)):
+        return by_range(trace, result, step_pattern)
+    if by == "stream":
+        return by_stream(trace, result)
+    if by == "step":
+        if not len(each.table):
+            raise OptionError("the window is not of steps", "use --window steps", "--by step")
+        return each.table
+    return {"collective": result.collectives, "rank": result.ranks}.get(by or "")
 
 
 def only(trace: Trace, ranks: Sequence[int] | None) -> Trace:
