@@ -26,6 +26,7 @@ __all__ = [
     "Overlap",
     "of_kind",
     "overlap",
+    "owned",
     "running",
     "touching",
 ]
@@ -227,6 +228,19 @@ def running(ops: pd.DataFrame, *kinds: Kind) -> Spans:
     return union(ops["start"].to_numpy()[mask], ops["end"].to_numpy()[mask])
 
 
+def owned(comm: pd.DataFrame) -> tuple[Int64, Int64]:
+    """Start and end of the time that each of a rank's communication ops answers for: what runs at once is shared out.
+
+    It is the op's that started first. Same start: the lower lane. Same lane, too: the longer one, so that the
+    order of the input never decides.
+    """
+    start, end, lane = (comm[c].to_numpy() for c in ("start", "end", "lane"))
+    order = np.lexsort((comm["collective"].cat.codes, -end, lane))
+    tie = np.empty(len(order), np.int64)
+    tie[order] = np.arange(len(order))
+    return claim(start, end, tie)
+
+
 def of_kind(ops: pd.DataFrame, *kinds: Kind) -> npt.NDArray[np.bool_]:
     """Mask of the ops of these kinds."""
     code = {kind: i for i, kind in enumerate(Kind)}
@@ -237,11 +251,7 @@ def _instances(
     trace: Trace, comm: pd.DataFrame, window: Spans, compute: Spans, place: Places
 ) -> pd.DataFrame:
     start, end, lane = (comm[c].to_numpy() for c in ("start", "end", "lane"))
-    # Same start: the lower lane. Same lane, too: the longer one, so that the order of the input never decides.
-    order = np.lexsort((comm["collective"].cat.codes, -end, lane))
-    tie = np.empty(len(order), np.int64)
-    tie[order] = np.arange(len(order))
-    own_start, own_end = claim(start, end, tie)
+    own_start, own_end = owned(comm)
     idle = subtract(window, compute)
     exposed = covered(idle, own_start, own_end)
     number, latest = (column[comm.index.to_numpy()] for column in (place.match, place.latest))

@@ -24,6 +24,7 @@ from .predict import predict
 from .report import report
 from .run import run
 from .scale import scale
+from .timeline import timeline
 from .workloads import workloads
 
 __all__ = ["app", "main"]
@@ -60,6 +61,7 @@ app.command("run")(run)
 app.command("workloads")(workloads)
 app.command("scale")(scale)
 app.command("report")(report)
+app.command("timeline")(timeline)
 app.command("convert")(convert)
 app.command("kernels")(kernels)
 app.command("predict")(predict)

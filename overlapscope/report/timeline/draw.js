@@ -1,0 +1,368 @@
+// The canvas: rectangles where they can be told apart, else one column a pixel whose parts are shares of its time.
+
+// Classes of rectangles, by position; the first five are kinds of ops.
+const CLASSES = ["gemm", "attention", "compute", "comm", "memory", "exposed", "range", "busy", "idle"];
+const [COMM, MEMORY, EXPOSED, RANGE, BUSY, IDLE] = [3, 4, 5, 6, 7, 8];
+// What a state of a rank looks like: compute, overlapped, exposed_comm, exposed_memory, idle.
+const OF_STATE = [BUSY, COMM, EXPOSED, MEMORY, IDLE];
+// From the bottom of a column upwards: what is exposed stands on the ground, so that heights compare.
+const STACK = [EXPOSED, COMM, 0, 1, 2, MEMORY, RANGE];
+const STRIP_STACK = [EXPOSED, MEMORY, COMM, BUSY];
+
+const HEIGHT = { head: 22, strip: 16, range: 15, ops: 24, gap: 10 };
+const NARROWEST = 30;  // px of a rectangle that gets its name
+
+// Rows from the top: of each rank a head, its states, its lanes.
+function rows(model) {
+  const found = [];
+  let top = 0;
+  const add = (kind, rank, more) => {
+    found.push({ kind, rank, top, height: HEIGHT[kind], ...more });
+    top += HEIGHT[kind];
+  };
+  for (const { rank } of model.ranks) {
+    add("head", rank, { steps: model.steps.filter((step) => step[0] === rank) });
+    for (const strip of model.strips) if (strip.rank === rank) add("strip", rank, { lane: strip, label: "state" });
+    for (const lane of model.lanes) {
+      if (lane.rank === rank) add(lane.ranges ? "range" : "ops", rank, { lane, label: lane.row ? "" : lane.label });
+    }
+    top += HEIGHT.gap;
+  }
+  return { rows: found, height: top };
+}
+
+function palette(model, dark) {
+  const colour = {}, text = {};
+  for (const [key, [, light, onDark, lightText, darkText]] of Object.entries(model.colours)) {
+    colour[key] = dark ? onDark : light;
+    text[key] = dark ? darkText : lightText;
+  }
+  return {
+    fill: CLASSES.map((key) => colour[key]),
+    text: CLASSES.map((key) => text[key]),
+    pixel: CLASSES.map((key) => abgr(colour[key])),
+    page: dark ? "#12161b" : "#ffffff",
+    wash: dark ? "rgba(18,22,27,.68)" : "rgba(255,255,255,.68)",
+    ink: dark ? "#e6ebf0" : "#1b242d",
+    muted: dark ? "#98a4b1" : "#5b6875",
+    line: dark ? "rgba(255,255,255,.13)" : "rgba(20,30,40,.11)",
+    span: dark ? "rgba(120,170,255,.16)" : "rgba(30,90,200,.10)",
+    edge: dark ? "#8db8ff" : "#1c5fc4",
+  };
+}
+
+function abgr(hex) {
+  const n = parseInt(hex.slice(1), 16);
+  return (0xff000000 | ((n & 0xff) << 16) | (n & 0xff00) | (n >> 16)) >>> 0;
+}
+
+class Painter {
+  constructor(canvas, model) {
+    this.canvas = canvas;
+    this.model = model;
+    this.context = canvas.getContext("2d");
+    Object.assign(this, rows(model));
+    this.kind = Uint8Array.from(model.names, (name) => name[2]);
+    this.shown = CLASSES.map(() => true);
+  }
+
+  // view: t0, t1 (ns), left, width (px of the plot), top (of the plot), height (of all), scroll; marks: hover, found, span
+  draw(view, colours, marks) {
+    const ratio = (this.ratio = window.devicePixelRatio || 1);
+    const { canvas, context } = this;
+    const wide = Math.round(view.all * ratio), high = Math.round(view.height * ratio);
+    if (canvas.width !== wide || canvas.height !== high) [canvas.width, canvas.height] = [wide, high];
+    Object.assign(this, { view, colours, marks, perNs: view.width / (view.t1 - view.t0) });
+    context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    context.fillStyle = colours.page;
+    context.fillRect(0, 0, view.all, view.height);
+    context.direction = "ltr";
+    context.textBaseline = "middle";
+    for (const row of this.rows) {
+      const y = view.top + row.top - view.scroll;
+      if (y + row.height > view.top && y < view.height) this.row(row, y);
+    }
+    this.outsideWindows();
+    this.boundaries();
+    this.outlines();
+    this.span();
+    context.fillStyle = colours.page;
+    context.fillRect(0, 0, view.all, view.top);  // under the axis
+  }
+
+  x(t) {
+    return this.view.left + (t - this.view.t0) * this.perNs;
+  }
+
+  clipped(t) {
+    return Math.min(Math.max(this.x(t), this.view.left), this.view.left + this.view.width);
+  }
+
+  row(row, y) {
+    const { context, colours, view } = this;
+    if (row.kind === "head") return this.head(row, y);
+    context.fillStyle = colours.muted;
+    context.font = "11px system-ui, sans-serif";
+    context.textAlign = "right";
+    if (row.label) context.fillText(this.short(row.label, view.left - 12), view.left - 8, y + row.height / 2);
+    context.textAlign = "left";
+    if (row.kind === "strip") return this.strip(row, y + 1, row.height - 3);
+    const lane = row.lane, height = row.height - 2;
+    const [from, to] = visible(lane, view.t0, view.t1);
+    if (to - from > view.width / 3) this.columns(lane, from, to, y, height);
+    else this.rectangles(lane, from, to, y, height);
+  }
+
+  head(row, y) {
+    const { context, colours, view } = this;
+    context.strokeStyle = colours.line;
+    context.beginPath();
+    context.moveTo(0, Math.round(y) + 0.5);
+    context.lineTo(view.all, Math.round(y) + 0.5);
+    context.stroke();
+    context.fillStyle = colours.ink;
+    context.font = "600 12px system-ui, sans-serif";
+    context.fillText(`rank ${row.rank}`, 10, y + row.height / 2 + 1);
+    context.font = "11px system-ui, sans-serif";
+    for (const [, name, start, end, warmup] of row.steps) {
+      const a = this.clipped(start), b = this.clipped(end);
+      if (b - a < NARROWEST) continue;
+      context.fillStyle = warmup ? colours.muted : colours.ink;
+      context.fillText(this.short(warmup ? `${name} (warm-up)` : name, b - a - 8), a + 5, y + row.height / 2 + 1);
+    }
+  }
+
+  // As much of a text as fits.
+  short(text, width) {
+    const { context } = this;
+    if (text.length > 400) text = text.slice(0, 400);
+    if (context.measureText(text).width <= width) return text;
+    let low = 0, high = text.length;
+    while (low < high) {
+      const middle = (low + high + 1) >> 1;
+      if (context.measureText(text.slice(0, middle) + "…").width <= width) low = middle;
+      else high = middle - 1;
+    }
+    return low ? text.slice(0, low) + "…" : "";
+  }
+
+  strip(row, y, height) {
+    const { view, shown } = this, { lane } = row;
+    const [from, to] = visible(lane, view.t0, view.t1);
+    if (to - from > view.width / 3) {
+      const { shares, wide } = this.blank();
+      for (let i = from; i < to; i++) this.pour(shares, wide * OF_STATE[lane.state[i]], lane.start[i], lane.end[i], wide);
+      this.stack(shares, wide, STRIP_STACK, y, height, shown[IDLE] ? lane : null);
+      return;
+    }
+    for (let i = from; i < to; i++) {
+      const state = OF_STATE[lane.state[i]];
+      if (!shown[state]) continue;
+      this.context.fillStyle = this.colours.fill[state];
+      const a = this.clipped(lane.start[i]);
+      this.context.fillRect(a, y, Math.max(this.clipped(lane.end[i]) - a, 0.5), height);
+    }
+  }
+
+  blank() {
+    const wide = Math.max(1, Math.round(this.view.width * this.ratio));
+    if (!this.shares || this.shares.length !== wide * CLASSES.length) this.shares = new Float64Array(wide * CLASSES.length);
+    return { shares: this.shares.fill(0), wide };
+  }
+
+  // Add an interval's time to the pixels that it covers, each a share of that pixel's time.
+  pour(shares, offset, start, end, wide) {
+    const perNs = wide / (this.view.t1 - this.view.t0);
+    let a = (start - this.view.t0) * perNs, b = (end - this.view.t0) * perNs;
+    if (a < 0) a = 0;
+    if (b > wide) b = wide;
+    if (b <= a) return;
+    const first = a | 0, last = b | 0;
+    if (first === last) {
+      shares[offset + first] += b - a;
+      return;
+    }
+    shares[offset + first] += first + 1 - a;
+    for (let i = first + 1; i < last; i++) shares[offset + i] += 1;
+    if (last < wide) shares[offset + last] += b - last;
+  }
+
+  columns(lane, from, to, y, height) {
+    const { kind, view } = this, { shares, wide } = this.blank();
+    if (lane.ranges) {
+      for (let i = from; i < to; i++) this.pour(shares, wide * RANGE, lane.start[i], lane.end[i], wide);
+    } else {
+      for (let i = from; i < to; i++) this.pour(shares, wide * kind[lane.name[i]], lane.start[i], lane.end[i], wide);
+      const [first, last] = visible(lane.exposed, view.t0, view.t1);
+      for (let i = first; i < last; i++) this.pour(shares, wide * EXPOSED, lane.exposed.start[i], lane.exposed.end[i], wide);
+      for (let i = 0; i < wide; i++) shares[wide * COMM + i] -= shares[wide * EXPOSED + i];
+    }
+    this.stack(shares, wide, STACK, y, height, null);
+  }
+
+  // One column a device pixel; `idle` is the strip whose rest is idle.
+  stack(shares, wide, order, y, height, idle) {
+    const { context, ratio, colours, shown, view } = this;
+    const high = Math.round(height * ratio);
+    const image = context.createImageData(wide, high), pixels = new Uint32Array(image.data.buffer);
+    const page = abgr(colours.page);
+    pixels.fill(page);
+    const inWindow = idle && this.clipped(idle.start[0]), outWindow = idle && this.clipped(idle.end[idle.n - 1]);
+    const drawn = order.filter((which) => shown[which]);
+    for (let x = 0; x < wide; x++) {
+      let sum = 0, bottom = high;
+      for (const which of drawn) {
+        sum += shares[wide * which + x];
+        const top = Math.max(0, high - Math.round(sum * high));
+        for (let row = top; row < bottom; row++) pixels[row * wide + x] = colours.pixel[which];
+        if (top < bottom) bottom = top;
+      }
+      const at = view.left + x / ratio;
+      if (idle && at >= inWindow && at < outWindow) {
+        for (let row = 0; row < bottom; row++) pixels[row * wide + x] = colours.pixel[IDLE];
+      }
+    }
+    context.putImageData(image, Math.round(view.left * ratio), Math.round(y * ratio));
+  }
+
+  rectangles(lane, from, to, y, height) {
+    const { context, colours, shown, kind, view } = this;
+    for (let i = from; i < to; i++) {
+      const which = lane.ranges ? RANGE : kind[lane.name[i]];
+      const a = this.clipped(lane.start[i]), b = this.clipped(lane.end[i]);
+      const wide = Math.max(b - a - (b - a > 3 ? 0.75 : 0), 0.75);
+      if (shown[which]) {
+        context.fillStyle = colours.fill[which];
+        context.fillRect(a, y, wide, height);
+      }
+      let label = which;
+      if (which === COMM && this.pieces(lane, i, y, height) > (lane.end[i] - lane.start[i]) / 2) label = EXPOSED;
+      if (b - a > NARROWEST && shown[label]) this.name(lane, i, a, wide, y + height / 2, colours.text[label]);
+    }
+    context.fillStyle = colours.line;
+  }
+
+  // The exposed pieces of an op, in their own shade; returns how long they are.
+  pieces(lane, op, y, height) {
+    const { context, colours, shown } = this, { exposed } = lane;
+    const [from, to] = visible(exposed, lane.start[op], lane.end[op]);
+    context.fillStyle = shown[EXPOSED] ? colours.fill[EXPOSED] : colours.page;
+    let sum = 0;
+    for (let i = from; i < to; i++) {
+      if (exposed.start[i] < lane.start[op] || exposed.end[i] > lane.end[op]) continue;
+      const a = this.clipped(exposed.start[i]), b = this.clipped(exposed.end[i]);
+      if (b > a) context.fillRect(a, y, Math.max(b - a, 0.75), height);
+      sum += exposed.end[i] - exposed.start[i];
+    }
+    return sum;
+  }
+
+  name(lane, i, a, wide, y, colour) {
+    const { context } = this;
+    context.font = "11px system-ui, sans-serif";
+    context.fillStyle = colour;
+    context.fillText(this.short(nameOf(this.model, lane, i, true), wide - 8), a + 4, y + 0.5);
+  }
+
+  // Time that no figure counts is pale.
+  outsideWindows() {
+    const { context, view } = this;
+    context.fillStyle = this.colours.wash;
+    for (const [rank, top, bottom] of this.blocks()) {
+      let from = view.t0;
+      const { windows } = this.model.ranks.find((one) => one.rank === rank);
+      for (const [start, end] of [...windows, [view.t1, view.t1]]) {
+        const a = this.clipped(from), b = this.clipped(start);
+        if (b > a && start > view.t0) context.fillRect(a, top, b - a, bottom - top);
+        from = Math.max(from, end);
+      }
+    }
+  }
+
+  // [rank, top, bottom] on the canvas of every rank in sight, its head left out.
+  blocks() {
+    const found = new Map();
+    for (const row of this.rows) {
+      const y = this.view.top + row.top - this.view.scroll;
+      if (row.kind === "head") found.set(row.rank, [row.rank, y + row.height, y + row.height]);
+      else found.get(row.rank)[2] = y + row.height;
+    }
+    return [...found.values()].filter(([, top, bottom]) => bottom > this.view.top && top < this.view.height);
+  }
+
+  boundaries() {
+    const { context, colours, view } = this;
+    context.strokeStyle = colours.muted;
+    context.lineWidth = 1;
+    context.setLineDash([3, 3]);
+    context.beginPath();
+    for (const [rank, top, bottom] of this.blocks()) {
+      let last = -9;
+      for (const [of, , start, end] of this.model.steps) {
+        if (of !== rank) continue;
+        for (const t of [start, end]) {
+          const x = Math.round(this.x(t)) + 0.5;
+          if (x < view.left || x > view.left + view.width || x - last < 3) continue;
+          context.moveTo(x, top - HEIGHT.head + 4);
+          context.lineTo(x, bottom);
+          last = x;
+        }
+      }
+    }
+    context.stroke();
+    context.setLineDash([]);
+  }
+
+  outlines() {
+    const { hover, same, found, isFound } = this.marks;
+    if (isFound) this.allFound(isFound);
+    for (const one of same || []) this.outline(one, 1.5);
+    if (found) this.outline(found, 2.5);
+    if (hover) this.outline(hover, 2);
+  }
+
+  allFound(isFound) {
+    const { view, context } = this;
+    context.fillStyle = this.colours.ink;
+    for (const row of this.rows) {
+      const y = view.top + row.top - view.scroll;
+      if (!row.lane || row.kind === "strip" || y + row.height < view.top || y > view.height) continue;
+      const [from, to] = visible(row.lane, view.t0, view.t1);
+      let last = -9;
+      for (let i = from; i < to; i++) {
+        if (!isFound(row.lane, i)) continue;
+        const a = this.clipped(row.lane.start[i]), b = this.clipped(row.lane.end[i]);
+        if (b - last < 1) continue;
+        context.fillRect(a, y + row.height - 4, Math.max(b - a, 1), 2);
+        last = b;
+      }
+    }
+  }
+
+  outline({ row, i }, thick) {
+    const { context, view } = this, { lane } = row;
+    const a = this.clipped(lane.start[i]), b = this.clipped(lane.end[i]);
+    if (lane.end[i] < view.t0 || lane.start[i] > view.t1) return;
+    const y = view.top + row.top - view.scroll;
+    context.strokeStyle = this.colours.ink;
+    context.lineWidth = thick;
+    context.strokeRect(a - 0.5, y - 0.5, Math.max(b - a, 2) + 0.5, row.height - 1);
+    context.lineWidth = 1;
+  }
+
+  span() {
+    const { span } = this.marks, { context, colours, view } = this;
+    if (!span) return;
+    const a = this.clipped(span[0]), b = this.clipped(span[1]);
+    context.fillStyle = colours.span;
+    context.fillRect(a, view.top, b - a, view.height - view.top);
+    context.fillStyle = colours.edge;
+    for (const t of span) if (t >= view.t0 && t <= view.t1) context.fillRect(this.x(t) - 0.75, view.top, 1.5, view.height);
+  }
+}
+
+function nameOf(model, lane, i, brief) {
+  if (lane.ranges) return model.range_names[lane.name[i]];
+  const [name, short] = model.names[lane.name[i]];
+  return (brief && short) || name;
+}
