@@ -29,11 +29,11 @@ COLOURS: dict[str, Colour] = {
     "gemm": Colour("GEMM", "#0072b2", "#4aa3e0"),
     "attention": Colour("attention", "#56b4e9", "#9bd8fa", "#0b1a24"),
     "compute": Colour("other compute", "#009e73", "#25b88e"),
-    "comm": Colour("communication, hidden", "#f3cf86", "#8c7038", "#3a2a06", "#fff6e0"),
-    "exposed": Colour("communication, exposed", "#d04a00", "#ff7b33"),
+    "comm": Colour("hidden communication", "#f3cf86", "#8c7038", "#3a2a06", "#fff6e0"),
+    "exposed": Colour("exposed communication", "#d04a00", "#ff7b33"),
     "memory": Colour("copies, memsets", "#cc79a7", "#dd92bd", "#2a0d1d"),
     "range": Colour("ranges", "#dfe3e8", "#333b46", "#27303a", "#d7dee6"),
-    "busy": Colour("computing", "#8b98a7", "#66768a"),
+    "busy": Colour("compute alone", "#8b98a7", "#66768a"),
     "idle": Colour("idle", "#eef1f4", "#20262e", "#27303a", "#d7dee6"),
 }
 """By kind of op; ``exposed`` is the part of communication that is, ``busy`` any compute with nothing beside it."""

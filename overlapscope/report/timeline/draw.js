@@ -12,8 +12,8 @@ const STRIP_STACK = [EXPOSED, MEMORY, COMM, BUSY];
 const HEIGHT = { head: 22, strip: 16, range: 15, ops: 24, gap: 10 };
 const NARROWEST = 30;  // px of a rectangle that gets its name
 
-// Rows from the top: of each rank a head, its states, its lanes.
-function rows(model) {
+// Rows from the top: of each rank a head, its states, and unless it is folded its lanes.
+function rows(model, folded) {
   const found = [];
   let top = 0;
   const add = (kind, rank, more) => {
@@ -23,12 +23,12 @@ function rows(model) {
   for (const { rank } of model.ranks) {
     add("head", rank, { steps: model.steps.filter((step) => step[0] === rank) });
     for (const strip of model.strips) if (strip.rank === rank) add("strip", rank, { lane: strip, label: "state" });
-    for (const lane of model.lanes) {
+    for (const lane of folded.has(rank) ? [] : model.lanes) {
       if (lane.rank === rank) add(lane.ranges ? "range" : "ops", rank, { lane, label: lane.row ? "" : lane.label });
     }
     top += HEIGHT.gap;
   }
-  return { rows: found, height: top };
+  return { rows: found, height: top, rowOf: new Map(found.map((row) => [row.lane, row])) };
 }
 
 function palette(model, dark) {
@@ -44,6 +44,7 @@ function palette(model, dark) {
     page: dark ? "#12161b" : "#ffffff",
     wash: dark ? "rgba(18,22,27,.68)" : "rgba(255,255,255,.68)",
     ink: dark ? "#e6ebf0" : "#1b242d",
+    warn: dark ? "#ff9a62" : "#b43f00",
     muted: dark ? "#98a4b1" : "#5b6875",
     line: dark ? "rgba(255,255,255,.13)" : "rgba(20,30,40,.11)",
     span: dark ? "rgba(120,170,255,.16)" : "rgba(30,90,200,.10)",
@@ -61,9 +62,16 @@ class Painter {
     this.canvas = canvas;
     this.model = model;
     this.context = canvas.getContext("2d");
-    Object.assign(this, rows(model));
+    this.folded = new Set();
+    this.every = rows(model, this.folded).rows;
+    this.fold(this.folded);
     this.kind = Uint8Array.from(model.names, (name) => name[2]);
     this.shown = CLASSES.map(() => true);
+  }
+
+  fold(ranks) {
+    this.folded = ranks;
+    Object.assign(this, rows(this.model, ranks));
   }
 
   // view: t0, t1 (ns), left, width (px of the plot), top (of the plot), height (of all), scroll; marks: hover, found, span
@@ -122,14 +130,31 @@ class Painter {
     context.stroke();
     context.fillStyle = colours.ink;
     context.font = "600 12px system-ui, sans-serif";
-    context.fillText(`rank ${row.rank}`, 10, y + row.height / 2 + 1);
+    context.fillText(`${this.folded.has(row.rank) ? "▸" : "▾"} rank ${row.rank}`, 8, y + row.height / 2 + 1);
     context.font = "11px system-ui, sans-serif";
+    const room = this.waitedFor(row, y);
     for (const [, name, start, end, warmup] of row.steps) {
-      const a = this.clipped(start), b = this.clipped(end);
+      const a = this.clipped(start), b = Math.min(this.clipped(end), room);
       if (b - a < NARROWEST) continue;
       context.fillStyle = warmup ? colours.muted : colours.ink;
       context.fillText(this.short(warmup ? `${name} (warm-up)` : name, b - a - 8), a + 5, y + row.height / 2 + 1);
     }
+  }
+
+  // What the other ranks waited for this one, on the right; returns where it begins.
+  waitedFor(row, y) {
+    const { context, colours, view, model } = this, edge = view.left + view.width;
+    const costs = model.ranks.map((one) => one.cost_ns || 0), { cost_ns } = model.ranks.find((one) => one.rank === row.rank);
+    if (!cost_ns || view.width < 300) return edge;
+    const words = `the others together waited ${duration(cost_ns)} for it`, wide = context.measureText(words).width;
+    const worst = cost_ns === Math.max(...costs);
+    context.fillStyle = worst ? colours.warn : colours.muted;
+    context.font = `${worst ? "600 " : ""}11px system-ui, sans-serif`;
+    context.textAlign = "right";
+    context.fillText(words, edge - 2, y + row.height / 2 + 1);
+    context.textAlign = "left";
+    context.font = "11px system-ui, sans-serif";
+    return edge - wide - 24;
   }
 
   // As much of a text as fits.
@@ -239,7 +264,6 @@ class Painter {
       if (which === COMM && this.pieces(lane, i, y, height) > (lane.end[i] - lane.start[i]) / 2) label = EXPOSED;
       if (b - a > NARROWEST && shown[label]) this.name(lane, i, a, wide, y + height / 2, colours.text[label]);
     }
-    context.fillStyle = colours.line;
   }
 
   // The exposed pieces of an op, in their own shade; returns how long they are.
@@ -339,8 +363,9 @@ class Painter {
     }
   }
 
-  outline({ row, i }, thick) {
-    const { context, view } = this, { lane } = row;
+  outline({ row: { lane }, i }, thick) {
+    const { context, view } = this, row = this.rowOf.get(lane);
+    if (!row) return;
     const a = this.clipped(lane.start[i]), b = this.clipped(lane.end[i]);
     if (lane.end[i] < view.t0 || lane.start[i] > view.t1) return;
     const y = view.top + row.top - view.scroll;

@@ -41,7 +41,7 @@ class Finder {
     if (!match) return [];
     if (!this.matches) {
       this.matches = new Map();
-      for (const other of this.painter.rows) {
+      for (const other of this.painter.every) {
         const column = other.lane && other.lane.match;
         for (let k = 0; column && k < column.length; k++) {
           if (!column[k]) continue;
@@ -83,15 +83,19 @@ class Finder {
     const ranges = this.model.range_names.map((name) => wanted !== "" && has(name));
     this.isFound = wanted === "" ? null : (lane, i) => (lane.ranges ? ranges : ops)[lane.name[i]];
     this.count = 0;
-    for (const { lane } of this.model.lanes.map((lane) => ({ lane }))) {
+    for (const lane of this.model.lanes) {
       for (let i = 0; this.isFound && i < lane.n; i++) if (this.isFound(lane, i)) this.count++;
     }
     return this.count;
   }
 
+  named() {
+    return this.painter.every.filter((row) => row.lane && row.kind !== "strip");
+  }
+
   // The next found one (step 1) or the one before (-1) by start, lanes from the top; round and round.
   next(from, step) {
-    const rows = this.painter.rows.filter((row) => row.lane && row.kind !== "strip");
+    const rows = this.named();
     const key = ({ row, i }) => [row.lane.start[i], rows.indexOf(row)];
     const later = (a, b) => (a[0] - b[0] || a[1] - b[1]) * step > 0;
     const here = from && key(from);
@@ -113,7 +117,7 @@ class Finder {
 
   // Which of the found ones it is, from 1.
   place(one) {
-    const rows = this.painter.rows.filter((row) => row.lane && row.kind !== "strip");
+    const rows = this.named();
     const mine = rows.indexOf(one.row), start = one.row.lane.start[one.i];
     let n = 0;
     rows.forEach(({ lane }, place) => {

@@ -27,7 +27,6 @@ class Lane:
     rank: int
     label: str
     ranges: bool
-    kind: Kind | None  # what takes most of its stream's time; None of ranges
     row: int  # of those that a stream or thread needs for what runs at once
     position: Int64  # in `Trace.ops` or `Trace.ranges`
     start: Int64
@@ -135,7 +134,7 @@ def _range_lanes(trace: Trace, rank: int, whole: Spans) -> Iterator[Lane]:
     for thread in threads[np.argsort(first)].tolist():
         some = np.flatnonzero(ranges["thread"].to_numpy()[position] == thread)
         label = "ranges" if len(threads) == 1 or thread == NA else f"ranges, thread {thread}"
-        yield from _rows(Lane(rank, label, True, None, 0, position[some], start[some], end[some]))
+        yield from _rows(Lane(rank, label, True, 0, position[some], start[some], end[some]))
 
 
 def _op_lanes(
@@ -150,13 +149,11 @@ def _op_lanes(
     streams = []
     for number in np.unique(lane[inside]).tolist():
         some = np.flatnonzero(inside & (lane == number))
-        kind = _main_kind(ops.iloc[some])
         position = ops.index.to_numpy()[some]
         label = str(trace.lanes["label"].iloc[number])
-        streams.append((kind, number, Lane(rank, label, False, kind, 0, position, start[some], end[some])))
+        streams.append((_order_of(ops.iloc[some]), number, Lane(rank, label, False, 0, position, start[some], end[some])))
     first = int(ops.index[0]) if len(ops) else 0
-    order = (*COMPUTE, Kind.COMM, Kind.MEMORY)
-    for _, _, stream in sorted(streams, key=lambda s: (order.index(s[0]) if s[0] not in COMPUTE else 0, s[1])):
+    for *_, stream in sorted(streams, key=lambda s: s[:2]):
         for row in _rows(stream):
             at = row.position - first
             owns = own_end[at] > own_start[at]
@@ -164,12 +161,10 @@ def _op_lanes(
             yield replace(row, exposed=pieces)
 
 
-def _main_kind(ops: pd.DataFrame) -> Kind:
-    """What takes most time: compute of any kind, communication or copies."""
-    time = (ops["end"] - ops["start"]).groupby(ops["kind"], observed=False).sum()
-    by_class = {kind: int(time[kind.value]) for kind in (Kind.COMM, Kind.MEMORY)}
-    by_class[Kind.COMPUTE] = sum(int(time[kind.value]) for kind in COMPUTE)
-    return max(by_class, key=lambda kind: (by_class[kind], kind is Kind.COMPUTE))
+def _order_of(ops: pd.DataFrame) -> int:
+    """Where a stream stands: above all others if anything computes on it, then if anything communicates."""
+    order = (COMPUTE, (Kind.COMM,), (Kind.MEMORY,))
+    return next(i for i, kinds in enumerate(order) if of_kind(ops, *kinds).any())
 
 
 def _rows(lane: Lane) -> Iterator[Lane]:

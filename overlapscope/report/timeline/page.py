@@ -26,7 +26,7 @@ LONGEST_TITLE = 120
 
 _START = """
 const bytes = (id) => Uint8Array.from(atob(document.getElementById(id).textContent), (c) => c.charCodeAt(0));
-const plotly = overlapscopeTimeline.inflate(bytes("plotly")).then((text) => {
+const plotly = () => overlapscopeTimeline.inflate(bytes("plotly")).then((text) => {
   const element = document.createElement("script");
   element.textContent = new TextDecoder().decode(text);
   document.head.append(element);

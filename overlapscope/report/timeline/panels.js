@@ -46,12 +46,13 @@ const KEYS = [
   ["w, s", "zoom in, out, around the pointer"],
   ["a, d", "to the left, to the right"],
   ["0, Home", "the whole timeline"],
-  ["drag", "zoom to what is marked (the bar above the plot switches to panning)"],
+  ["drag", "zoom to what is marked, or move: as the button Drag says"],
   ["Ctrl + wheel", "zoom around the pointer; Shift + wheel moves"],
   ["Shift + drag", "measure a span"],
   ["m", "measure what is in view"],
   ["f", "fit the op that is pinned"],
-  ["click", "pin an op; its collective is outlined on all ranks"],
+  ["click", "pin an op; its collective is outlined on all ranks. On a rank: fold it, unfold it"],
+  ["c", "fold all ranks to their states, unfold them"],
   ["/", "search; then Enter, n and N go to the next and the one before"],
   ["Esc", "close, unpin, forget the span"],
   ["?", "this list"],
@@ -72,7 +73,8 @@ function help() {
 
 function opening(model) {
   const [first, ...rest] = model.headline;
-  return h("header", {}, h("h1", {}, first), ...(rest.length ? [h("p", { class: "rest" }, rest.join(" "))] : []));
+  const [, trace] = model.setting.find(([label]) => label === "trace");
+  return h("header", {}, h("p", { class: "trace" }, h("bdi", {}, trace)), h("h1", {}, first), ...(rest.length ? [h("p", { class: "rest" }, rest.join(" "))] : []));
 }
 
 // One toggle per class that the timeline has; `toggle(class, shown)`.
@@ -84,19 +86,18 @@ function legend(model, toggle) {
   if (model.lanes.some((lane) => lane.ranges)) there.add("range");
   const order = ["exposed", "comm", "gemm", "attention", "compute", "memory", "range", "busy", "idle"];
   const items = order.filter((key) => there.has(key)).map((key) => {
+    let item = null;
     const flip = () => {
       const shown = item.getAttribute("aria-pressed") !== "true";
       item.setAttribute("aria-pressed", String(shown));
       toggle(CLASSES.indexOf(key), shown);
     };
-    const words = model.colours[key][0] + (key === "busy" ? " alone (state)" : key === "idle" ? " (state)" : "");
-    const item = h(
+    return (item = h(
       "button",
       { type: "button", "aria-pressed": "true", "data-class": key, title: "Show or hide", onclick: flip },
       h("span", { class: `swatch ${key}` }),
-      words,
-    );
-    return item;
+      model.colours[key][0],
+    ));
   });
   return h("div", { class: "legend", role: "group", "aria-label": "Colours; each can be hidden" }, ...items);
 }
@@ -133,7 +134,7 @@ function below(model) {
   const parts = [
     h("details", { open: true, class: "figures" }, h("summary", {}, "Figures"),
       h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Figures" },
-        figures(model.ranks, "Where each rank's time went: window = compute + exposed communication + exposed memory + idle, exactly"))),
+        figures(model.ranks, "window = compute + exposed comm + exposed memory + idle, to the nanosecond"))),
     h("details", {}, h("summary", {}, "What was captured"), told),
   ];
   if (model.warnings.length) {

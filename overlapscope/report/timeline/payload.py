@@ -190,6 +190,7 @@ def _instances_of(trace: Trace, rank: int, window: Spans) -> Int64:
 
 def _ranks(trace: Trace, document: Document, zero: int) -> list[dict[str, Any]]:
     """Each rank's figures, as the JSON report has them, and when they count."""
+    late = document.stragglers.set_index("rank")["cost_ns"]
     gpus = dict(zip(trace.ranks["rank"].tolist(), trace.ranks["gpu"], strict=True))
     rows = []
     for row in records(document.overlap.ranks):
@@ -200,6 +201,7 @@ def _ranks(trace: Trace, document: Document, zero: int) -> list[dict[str, Any]]:
                 "rank": row["rank"],
                 "gpu": _kept(gpu) if isinstance(gpu, str) else None,
                 "windows": [[int(a) - zero, int(b) - zero] for a, b in zip(window.start, window.end, strict=True)],
+                "cost_ns": int(late[row["rank"]]) if row["rank"] in late.index else None,
                 **{figure: row[figure] for figure in FIGURES},
             }
         )

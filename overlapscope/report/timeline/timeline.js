@@ -1,5 +1,6 @@
 // The timeline in an element. Plotly owns the axis, zoom by dragging, panning and the mode bar; the canvas below it
-// draws what it shows. `bytes` is a payload; options: plotly (Plotly or a promise of it), link (keep the view in the
+// draws what it shows. `bytes` is a payload; options: plotly (a function that gives Plotly or a promise of it, called
+// when the canvas is painted: Plotly takes long to start), link (keep the view in the
 // page's address), height (px at most).
 
 const LEAST = 20;  // ns in view at the closest
@@ -11,7 +12,8 @@ async function mount(root, bytes, options = {}) {
   const timeline = new Timeline(root, model, options);
   timeline.resize();
   timeline.follow();
-  await timeline.axes(await options.plotly);
+  await new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
+  await timeline.axes(options.plotly && (await options.plotly()));
   return timeline;
 }
 
@@ -24,9 +26,11 @@ class Timeline {
     this.build();
     this.painter = new Painter(this.canvas, model);
     this.finder = new Finder(this.painter);
-    this.spacer.style.height = `${this.painter.height + AXIS}px`;
     this.theme();
     this.listen();
+    // More than fits: the states of all ranks, and the first one's lanes to show what there is.
+    const ranks = model.ranks.map((one) => one.rank);
+    if (ranks.length > 2 && this.painter.height > window.innerHeight) this.painter.fold(new Set(ranks.slice(1)));
   }
 
   build() {
@@ -41,11 +45,13 @@ class Timeline {
     this.hits = h("output", { class: "hits", "aria-live": "polite" });
     this.measured = h("section", { class: "measured", hidden: true, "aria-live": "polite", "aria-label": "Measured span" });
     this.dialog = help();
+    this.drag = button("Drag: zoom", "Whether dragging zooms or moves", act(this.switchDrag));
     const tools = h("div", { class: "tools", role: "toolbar", "aria-label": "View" },
       button("−", "Zoom out (s)", act(() => this.zoom(1.6))), button("+", "Zoom in (w)", act(() => this.zoom(1 / 1.6))),
       button("←", "Left (a)", act(() => this.pan(-0.3))), button("→", "Right (d)", act(() => this.pan(0.3))),
       button("All", "The whole timeline (0)", act(this.reset)),
       button("Measure", "Measure what is in view (m); Shift-drag measures a span", act(this.measureView)),
+      this.drag, button("Fold", "Fold all ranks to their states, unfold them (c)", act(this.foldAll)),
       button("Picture", "Save a picture (PNG)", act(this.picture)), button("?", "Keys and mouse", act(this.help)),
       h("span", { class: "search", role: "search" }, this.field,
         button("↑", "The one before (N)", () => this.step(-1)), button("↓", "The next one (n)", () => this.step(1)), this.hits));
@@ -60,14 +66,15 @@ class Timeline {
 
   resize() {
     const wide = this.body.clientWidth, narrow = wide < 640;
-    const most = this.options.height || Math.max(260, window.innerHeight - this.body.getBoundingClientRect().top - window.scrollY - 64);
-    const high = Math.min(this.painter.height + AXIS, Math.max(most, 260));
+    const most = this.options.height || Math.max(360, window.innerHeight - this.body.getBoundingClientRect().top - window.scrollY - 64);
+    this.spacer.style.height = `${this.painter.height + AXIS}px`;
+    const high = Math.min(this.painter.height + AXIS, most);
     this.body.style.height = this.stage.style.height = `${high}px`;
     this.canvas.style.width = this.stage.style.width = `${wide}px`;
     this.canvas.style.height = `${high}px`;
     const left = narrow ? 84 : 148;
     Object.assign(this.view, { all: wide, left, width: Math.max(wide - left - RIGHT, 40), top: AXIS, height: high, scroll: this.body.scrollTop });
-    if (this.plotly) this.plotly.relayout(this.plot, { width: wide, height: high, "margin.l": left });
+    this.lay({ width: wide, height: high, "margin.l": left, "xaxis.nticks": narrow ? 4 : 9 });
     this.redraw();
   }
 
@@ -79,14 +86,21 @@ class Timeline {
     this.view.t0 = first;
     this.view.t1 = first + wide;
     this.redraw();
-    if (this.plotly && !this.moving) {
-      this.moving = true;
-      requestAnimationFrame(() => {
-        this.moving = false;
-        this.plotly.relayout(this.plot, { "xaxis.range": this.range() });
-      });
-    }
+    this.lay({ "xaxis.range": this.range() });
     this.remember();
+  }
+
+  // Change Plotly's layout, once it is there: one change at a time, those that come meanwhile together.
+  async lay(changes) {
+    this.pending = { ...this.pending, ...changes };
+    if (!this.plotly || this.laying) return;
+    this.laying = true;
+    while (this.pending) {
+      const some = this.pending;
+      this.pending = null;
+      await this.plotly.relayout(this.plot, some);
+    }
+    this.laying = false;
   }
 
   range() {
@@ -106,6 +120,22 @@ class Timeline {
 
   reset() {
     this.show(this.model.start, this.model.end);
+  }
+
+  switchDrag() {
+    const to = this.drag.textContent === "Drag: zoom" ? "pan" : "zoom";
+    this.drag.textContent = to === "zoom" ? "Drag: zoom" : "Drag: move";
+    this.lay({ dragmode: to });
+  }
+
+  foldAll() {
+    this.fold(this.painter.folded.size ? [] : this.model.ranks.map((one) => one.rank));
+  }
+
+  fold(ranks) {
+    this.painter.fold(new Set(ranks));
+    this.tell(null);
+    this.resize();
   }
 
   redraw() {
@@ -136,14 +166,13 @@ class Timeline {
         ticksuffix: " ms", showticksuffix: "last", exponentformat: "none", separatethousands: true, nticks: 9, ticks: "outside", ticklen: 4, automargin: false,
       },
       yaxis: { visible: false, fixedrange: true, range: [0, 1] },
-      modebar: { orientation: "h" },
     };
     this.dress(layout);
-    const config = { displaylogo: false, displayModeBar: true, doubleClick: false, showTips: false, modeBarButtons: [["zoom2d", "pan2d"]] };
+    const config = { displaylogo: false, displayModeBar: false, doubleClick: false, showTips: false };
     await plotly.newPlot(this.plot, [{ x: [start / 1e6], y: [0], mode: "markers", opacity: 0, hoverinfo: "skip" }], layout, config);
     this.plotly = plotly;
     const take = (range) => {
-      if (!range || this.moving) return;
+      if (!range || this.laying) return;
       [this.view.t0, this.view.t1] = range.map((ms) => ms * 1e6);
       this.redraw();
       this.remember();
@@ -151,28 +180,21 @@ class Timeline {
     this.plot.on("plotly_relayouting", (event) => take("xaxis.range[0]" in event ? [event["xaxis.range[0]"], event["xaxis.range[1]"]] : event["xaxis.range"]));
     this.plot.on("plotly_relayout", (event) => "xaxis.range[0]" in event && take(this.plot.layout.xaxis.range));
     this.plot.on("plotly_doubleclick", () => this.reset());
-    if (this.view.t0 !== start || this.view.t1 !== end) this.show(this.view.t0, this.view.t1);
+    this.lay({ "xaxis.range": this.range(), width: this.view.all, height: this.view.height });  // it may have changed meanwhile
   }
 
   dress(layout) {
     const { muted, line } = this.colours;
     layout.font = { family: "system-ui, sans-serif", size: 11, color: muted };
     Object.assign(layout.xaxis, { gridcolor: line, tickcolor: line, color: muted });
-    layout.modebar.color = muted;
-    layout.modebar.activecolor = this.colours.ink;
-    layout.modebar.bgcolor = "rgba(0,0,0,0)";
   }
 
   theme() {
     this.colours = palette(this.model, this.media.matches);
     for (const [i, key] of CLASSES.entries()) this.root.style.setProperty(`--${key}`, this.colours.fill[i]);
-    if (this.plotly) {
-      const layout = { xaxis: {}, modebar: {} };
-      this.dress(layout);
-      const flat = { font: layout.font };
-      for (const part of ["xaxis", "modebar"]) for (const [key, value] of Object.entries(layout[part])) flat[`${part}.${key}`] = value;
-      this.plotly.relayout(this.plot, flat);
-    }
+    const layout = { xaxis: {} };
+    this.dress(layout);
+    this.lay({ font: layout.font, ...Object.fromEntries(Object.entries(layout.xaxis).map(([key, value]) => [`xaxis.${key}`, value])) });
     this.redraw();
   }
 
@@ -273,7 +295,13 @@ class Timeline {
   // A press and release in one place pins what is there.
   click(event) {
     if (!this.down || Math.hypot(event.clientX - this.down[0], event.clientY - this.down[1]) > 4 || event.shiftKey) return;
-    const { x, y } = this.where(event), hit = this.finder.at(x, y);
+    const { x, y } = this.where(event), hit = this.finder.at(x, y), row = this.finder.rowAt(y);
+    if (row && x < this.view.left) {
+      const folded = new Set(this.painter.folded);
+      if (!folded.delete(row.rank)) folded.add(row.rank);
+      this.fold(folded);
+      return;
+    }
     this.pinned = hit && !hit.many ? hit : null;
     this.tip.classList.toggle("pinned", Boolean(this.pinned));
     this.tell(hit, event);
@@ -300,7 +328,7 @@ class Timeline {
     if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, textarea, select") || this.dialog.open) return;
     const keys = {
       w: () => this.zoom(1 / 1.4), s: () => this.zoom(1.4), a: () => this.pan(-0.2), d: () => this.pan(0.2),
-      0: this.reset, Home: this.reset, m: this.measureView, f: this.fit, "/": () => this.field.focus(),
+      0: this.reset, Home: this.reset, m: this.measureView, c: this.foldAll, f: this.fit, "/": () => this.field.focus(),
       n: () => this.step(1), N: () => this.step(-1), "?": this.help, Escape: this.forget,
     };
     const act = keys[event.key] || keys[event.key.toLowerCase()];
@@ -362,7 +390,9 @@ class Timeline {
   }
 
   // Bring an op into view, wide enough to be seen.
-  bring({ row, i }) {
+  bring({ row: { lane, rank }, i }) {
+    if (!this.painter.rowOf.has(lane)) this.fold([...this.painter.folded].filter((one) => one !== rank));
+    const row = this.painter.rowOf.get(lane);
     const start = row.lane.start[i], end = row.lane.end[i], middle = (start + end) / 2;
     const wide = Math.min(this.view.t1 - this.view.t0, Math.max((end - start) * (this.view.width / 6), LEAST));
     const y = row.top - this.body.scrollTop;
