@@ -273,10 +273,10 @@ class Painter {
     context.fillStyle = shown[EXPOSED] ? colours.fill[EXPOSED] : colours.page;
     let sum = 0;
     for (let i = from; i < to; i++) {
-      if (exposed.start[i] < lane.start[op] || exposed.end[i] > lane.end[op]) continue;
-      const a = this.clipped(exposed.start[i]), b = this.clipped(exposed.end[i]);
+      const start = Math.max(exposed.start[i], lane.start[op]), end = Math.min(exposed.end[i], lane.end[op]);
+      const a = this.clipped(start), b = this.clipped(end);
       if (b > a) context.fillRect(a, y, Math.max(b - a, 0.75), height);
-      sum += exposed.end[i] - exposed.start[i];
+      sum += Math.max(0, end - start);
     }
     return sum;
   }

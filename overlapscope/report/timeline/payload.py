@@ -5,7 +5,7 @@ column holds n non-negative integers of ``width`` bytes, all lowest bytes first,
 which gzip shrinks to a fraction; the header says at which byte after itself it begins.
 
 A lane's columns are ``gap`` (from the end of the op before, of the first from 0), ``duration``, both ns, and numbers
-of names and paths. Times are ns since the header's ``zero``, and JavaScript holds them as float64: integers up to
+of names and paths. A rank's states are ``code`` (see states.py). Times are ns since the header's ``zero``, and JavaScript holds them as float64: integers up to
 2^53 ns, 104 days, are exact, and longer timelines are refused.
 """
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,8 @@ from ..document import Document
 from ..export import records
 from ..opening import headline, setting
 from ..words import escape, shortened
-from .lanes import STATES, Lane, Lanes, lanes
+from .lanes import STATES, Lane, Lanes, Strip, lanes
+from .states import coded
 
 __all__ = ["MAGIC", "payload"]
 
@@ -109,10 +111,7 @@ def payload(trace: Trace, document: Document, *, most_lanes: int, step_pattern: 
         "steps": [
             [step.rank, _kept(step.name), step.start - zero, step.end - zero, step.warmup] for step in drawn.steps
         ],
-        "strips": [
-            {"rank": s.rank, **columns.times(s.start, s.end, zero), "state": columns.add(s.state)}
-            for s in drawn.strips
-        ],
+        "strips": [_strip(columns, strip, drawn.lanes, zero) for strip in drawn.strips],
         "lanes": [
             _range_lane(columns, trace, lane, zero)
             if lane.ranges
@@ -208,6 +207,11 @@ def _ranks(trace: Trace, document: Document, zero: int) -> list[dict[str, Any]]:
     return rows
 
 
+def _strip(columns: _Columns, strip: Strip, drawn: Sequence[Lane], zero: int) -> dict[str, Any]:
+    extra, code = coded(strip, [lane for lane in drawn if lane.rank == strip.rank and not lane.ranges])
+    return {"rank": strip.rank, "extra": columns.times(extra, extra, zero), "code": columns.add(code)}
+
+
 def _range_lane(columns: _Columns, trace: Trace, lane: Lane, zero: int) -> dict[str, Any]:
     name = trace.ranges["name"].cat.codes.to_numpy()[lane.position]
     return {
@@ -237,7 +241,6 @@ def _op_lane(
         "row": lane.row,
         **columns.times(lane.start, lane.end, zero),
         "name": columns.add(name_of_op[at]),
-        "exposed": columns.times(lane.exposed.start, lane.exposed.end, zero),
     }
     if len(tree.names):
         written["path"] = columns.add(np.maximum(tree.of_op[at], OUTSIDE) + 1)
