@@ -58,14 +58,17 @@ function abgr(hex) {
 }
 
 class Painter {
-  constructor(canvas, model) {
-    this.canvas = canvas;
-    this.model = model;
+  // Ops are drawn on `canvas`, what is marked on `over`: the pointer moves more often than the view.
+  constructor(canvas, over, model) {
+    Object.assign(this, { canvas, over, model });
     this.context = canvas.getContext("2d");
     this.folded = new Set();
     this.every = rows(model, this.folded).rows;
     this.fold(this.folded);
-    this.kind = Uint8Array.from(model.names, (name) => name[2]);
+    for (const strip of model.strips) strip.which = strip.state.map((state) => OF_STATE[state]);
+    for (const lane of model.lanes) {
+      lane.which = lane.ranges ? null : Uint8Array.from(lane.name, (name) => model.names[name][2]);
+    }
     this.shown = CLASSES.map(() => true);
   }
 
@@ -74,13 +77,13 @@ class Painter {
     Object.assign(this, rows(this.model, ranks));
   }
 
-  // view: t0, t1 (ns), left, width (px of the plot), top (of the plot), height (of all), scroll; marks: hover, found, span
-  draw(view, colours, marks) {
+  // view: t0, t1 (ns), left, width (px of the plot), top (of the plot), height (of all), scroll
+  draw(view, colours, isFound) {
     const ratio = (this.ratio = window.devicePixelRatio || 1);
     const { canvas, context } = this;
     const wide = Math.round(view.all * ratio), high = Math.round(view.height * ratio);
     if (canvas.width !== wide || canvas.height !== high) [canvas.width, canvas.height] = [wide, high];
-    Object.assign(this, { view, colours, marks, perNs: view.width / (view.t1 - view.t0) });
+    Object.assign(this, { view: { ...view }, colours, isFound, perNs: view.width / (view.t1 - view.t0) });
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     context.fillStyle = colours.page;
     context.fillRect(0, 0, view.all, view.height);
@@ -92,10 +95,32 @@ class Painter {
     }
     this.outsideWindows();
     this.boundaries();
-    this.outlines();
-    this.span();
+    if (isFound) this.allFound();
     context.fillStyle = colours.page;
     context.fillRect(0, 0, view.all, view.top);  // under the axis
+    context.fillStyle = colours.muted;
+    context.font = "11px system-ui, sans-serif";
+    context.textAlign = "right";
+    context.fillText("time (ms)", view.left - 8, view.top - 12);
+    context.textAlign = "left";
+  }
+
+  // marks: hover, found, same (ops with their rows), span.
+  mark({ hover, same, found, span }) {
+    const { over, ratio, view } = this, { width, height } = this.canvas;
+    if (over.width !== width || over.height !== height) [over.width, over.height] = [width, height];
+    const context = over.getContext("2d");
+    context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    context.clearRect(0, 0, view.all, view.height);
+    context.save();
+    context.beginPath();
+    context.rect(0, view.top, view.all, view.height);
+    context.clip();
+    if (span) this.span(context, span);
+    for (const one of same || []) this.outline(context, one, 1.5);
+    if (found) this.outline(context, found, 2.5);
+    if (hover) this.outline(context, hover, 2);
+    context.restore();
   }
 
   x(t) {
@@ -117,7 +142,8 @@ class Painter {
     if (row.kind === "strip") return this.strip(row, y + 1, row.height - 3);
     const lane = row.lane, height = row.height - 2;
     const [from, to] = visible(lane, view.t0, view.t1);
-    if (to - from > view.width / 3) this.columns(lane, from, to, y, height);
+    const [first, last] = visible(lane.exposed, view.t0, view.t1);
+    if (to - from + last - first > view.width / 3) this.columns(lane, from, to, y, height);
     else this.rectangles(lane, from, to, y, height);
   }
 
@@ -176,12 +202,12 @@ class Painter {
     const [from, to] = visible(lane, view.t0, view.t1);
     if (to - from > view.width / 3) {
       const { shares, wide } = this.blank();
-      for (let i = from; i < to; i++) this.pour(shares, wide * OF_STATE[lane.state[i]], lane.start[i], lane.end[i], wide);
+      this.pour(shares, wide, lane, from, to, lane.which, 0);
       this.stack(shares, wide, STRIP_STACK, y, height, shown[IDLE] ? lane : null);
       return;
     }
     for (let i = from; i < to; i++) {
-      const state = OF_STATE[lane.state[i]];
+      const state = lane.which[i];
       if (!shown[state]) continue;
       this.context.fillStyle = this.colours.fill[state];
       const a = this.clipped(lane.start[i]);
@@ -195,31 +221,28 @@ class Painter {
     return { shares: this.shares.fill(0), wide };
   }
 
-  // Add an interval's time to the pixels that it covers, each a share of that pixel's time.
-  pour(shares, offset, start, end, wide) {
-    const perNs = wide / (this.view.t1 - this.view.t0);
-    let a = (start - this.view.t0) * perNs, b = (end - this.view.t0) * perNs;
-    if (a < 0) a = 0;
-    if (b > wide) b = wide;
-    if (b <= a) return;
-    const first = a | 0, last = b | 0;
-    if (first === last) {
-      shares[offset + first] += b - a;
-      return;
+  // Add the time of a lane's intervals to the pixels that they cover, each a share of that pixel's time.
+  pour(shares, wide, { start, end }, from, to, which, usual) {
+    const { t0, t1 } = this.view, perNs = wide / (t1 - t0);
+    for (let i = from; i < to; i++) {
+      const a = Math.max((start[i] - t0) * perNs, 0), b = Math.min((end[i] - t0) * perNs, wide);
+      if (b <= a) continue;
+      const first = a | 0, last = b | 0, offset = wide * (which ? which[i] : usual);
+      if (first === last) {
+        shares[offset + first] += b - a;
+        continue;
+      }
+      shares[offset + first] += first + 1 - a;
+      for (let x = first + 1; x < last; x++) shares[offset + x] += 1;
+      if (last < wide) shares[offset + last] += b - last;
     }
-    shares[offset + first] += first + 1 - a;
-    for (let i = first + 1; i < last; i++) shares[offset + i] += 1;
-    if (last < wide) shares[offset + last] += b - last;
   }
 
   columns(lane, from, to, y, height) {
-    const { kind, view } = this, { shares, wide } = this.blank();
-    if (lane.ranges) {
-      for (let i = from; i < to; i++) this.pour(shares, wide * RANGE, lane.start[i], lane.end[i], wide);
-    } else {
-      for (let i = from; i < to; i++) this.pour(shares, wide * kind[lane.name[i]], lane.start[i], lane.end[i], wide);
-      const [first, last] = visible(lane.exposed, view.t0, view.t1);
-      for (let i = first; i < last; i++) this.pour(shares, wide * EXPOSED, lane.exposed.start[i], lane.exposed.end[i], wide);
+    const { view } = this, { shares, wide } = this.blank();
+    this.pour(shares, wide, lane, from, to, lane.which, RANGE);
+    if (!lane.ranges) {
+      this.pour(shares, wide, lane.exposed, ...visible(lane.exposed, view.t0, view.t1), null, EXPOSED);
       for (let i = 0; i < wide; i++) shares[wide * COMM + i] -= shares[wide * EXPOSED + i];
     }
     this.stack(shares, wide, STACK, y, height, null);
@@ -251,9 +274,9 @@ class Painter {
   }
 
   rectangles(lane, from, to, y, height) {
-    const { context, colours, shown, kind, view } = this;
+    const { context, colours, shown } = this;
     for (let i = from; i < to; i++) {
-      const which = lane.ranges ? RANGE : kind[lane.name[i]];
+      const which = lane.ranges ? RANGE : lane.which[i];
       const a = this.clipped(lane.start[i]), b = this.clipped(lane.end[i]);
       const wide = Math.max(b - a - (b - a > 3 ? 0.75 : 0), 0.75);
       if (shown[which]) {
@@ -275,7 +298,7 @@ class Painter {
     for (let i = from; i < to; i++) {
       const start = Math.max(exposed.start[i], lane.start[op]), end = Math.min(exposed.end[i], lane.end[op]);
       const a = this.clipped(start), b = this.clipped(end);
-      if (b > a) context.fillRect(a, y, Math.max(b - a, 0.75), height);
+      if (b > a) context.fillRect(a, y, b - a, height);
       sum += Math.max(0, end - start);
     }
     return sum;
@@ -337,16 +360,8 @@ class Painter {
     context.setLineDash([]);
   }
 
-  outlines() {
-    const { hover, same, found, isFound } = this.marks;
-    if (isFound) this.allFound(isFound);
-    for (const one of same || []) this.outline(one, 1.5);
-    if (found) this.outline(found, 2.5);
-    if (hover) this.outline(hover, 2);
-  }
-
-  allFound(isFound) {
-    const { view, context } = this;
+  allFound() {
+    const { view, context, isFound } = this;
     context.fillStyle = this.colours.ink;
     for (const row of this.rows) {
       const y = view.top + row.top - view.scroll;
@@ -363,8 +378,8 @@ class Painter {
     }
   }
 
-  outline({ row: { lane }, i }, thick) {
-    const { context, view } = this, row = this.rowOf.get(lane);
+  outline(context, { row: { lane }, i }, thick) {
+    const { view } = this, row = this.rowOf.get(lane);
     if (!row) return;
     const a = this.clipped(lane.start[i]), b = this.clipped(lane.end[i]);
     if (lane.end[i] < view.t0 || lane.start[i] > view.t1) return;
@@ -375,9 +390,8 @@ class Painter {
     context.lineWidth = 1;
   }
 
-  span() {
-    const { span } = this.marks, { context, colours, view } = this;
-    if (!span) return;
+  span(context, span) {
+    const { colours, view } = this;
     const a = this.clipped(span[0]), b = this.clipped(span[1]);
     context.fillStyle = colours.span;
     context.fillRect(a, view.top, b - a, view.height - view.top);

@@ -25,7 +25,11 @@ SCRIPTS = ("decode.js", "draw.js", "find.js", "panels.js", "timeline.js")
 LONGEST_TITLE = 120
 
 _START = """
-const bytes = (id) => Uint8Array.from(atob(document.getElementById(id).textContent), (c) => c.charCodeAt(0));
+const bytes = (id) => {
+  const text = atob(document.getElementById(id).textContent), found = new Uint8Array(text.length);
+  for (let i = 0; i < text.length; i++) found[i] = text.charCodeAt(i);
+  return found;
+};
 const plotly = () => overlapscopeTimeline.inflate(bytes("plotly")).then((text) => {
   const element = document.createElement("script");
   element.textContent = new TextDecoder().decode(text);

@@ -24,7 +24,7 @@ class Timeline {
     this.view = { t0: model.start, t1: model.end };
     this.marks = {};
     this.build();
-    this.painter = new Painter(this.canvas, model);
+    this.painter = new Painter(this.canvas, this.over, model);
     this.finder = new Finder(this.painter);
     this.theme();
     this.listen();
@@ -36,9 +36,10 @@ class Timeline {
   build() {
     const { model } = this, act = (what) => () => what.call(this);
     this.canvas = h("canvas", { role: "img", "aria-label": `Timeline of ${model.ranks.length} ranks; the table below has its figures` });
+    this.over = h("canvas", { "aria-hidden": "true" });
     this.plot = h("div", { class: "plot" });
     this.tip = h("div", { class: "tip", role: "status", hidden: true });
-    this.stage = h("div", { class: "stage" }, this.canvas, this.plot);
+    this.stage = h("div", { class: "stage" }, this.canvas, this.over, this.plot);
     this.spacer = h("div", { class: "spacer" }, this.stage);
     this.body = h("div", { class: "body", tabindex: "0", role: "application", "aria-label": "Timeline; press ? for its keys" }, this.spacer);
     this.field = h("input", { type: "search", placeholder: "Search names", "aria-label": "Search names of ops and ranges", autocomplete: "off", spellcheck: "false" });
@@ -69,9 +70,8 @@ class Timeline {
     const most = this.options.height || Math.max(360, window.innerHeight - this.body.getBoundingClientRect().top - window.scrollY - 64);
     this.spacer.style.height = `${this.painter.height + AXIS}px`;
     const high = Math.min(this.painter.height + AXIS, most);
-    this.body.style.height = this.stage.style.height = `${high}px`;
-    this.canvas.style.width = this.stage.style.width = `${wide}px`;
-    this.canvas.style.height = `${high}px`;
+    this.body.style.height = `${high}px`;
+    for (const { style } of [this.canvas, this.over, this.stage]) [style.width, style.height] = [`${wide}px`, `${high}px`];
     const left = narrow ? 84 : 148;
     Object.assign(this.view, { all: wide, left, width: Math.max(wide - left - RIGHT, 40), top: AXIS, height: high, scroll: this.body.scrollTop });
     this.lay({ width: wide, height: high, "margin.l": left, "xaxis.nticks": narrow ? 4 : 9 });
@@ -139,18 +139,27 @@ class Timeline {
   }
 
   redraw() {
+    this.stale = true;
+    this.remark();
+  }
+
+  remark() {
     if (this.due) return;
     this.due = true;
     requestAnimationFrame(() => this.paint());
   }
 
   paint() {
+    const begun = performance.now();
     this.due = false;
     this.view.scroll = this.body.scrollTop;
-    const begun = performance.now();
-    this.painter.draw(this.view, this.colours, { ...this.marks, isFound: this.finder.isFound });
-    this.painted = performance.now() - begun;
-    if (!this.firstPaint) this.firstPaint = performance.now();
+    if (this.stale) {
+      this.painter.draw(this.view, this.colours, this.finder.isFound);
+      this.painted = performance.now() - begun;  // ms, for benchmarks
+      this.firstPaint = this.firstPaint || performance.now();
+    }
+    this.stale = false;
+    this.painter.mark(this.marks);
   }
 
   // -- the axis ------------------------------------------------------------------------------------------------
@@ -163,7 +172,7 @@ class Timeline {
       showlegend: false, hovermode: false, dragmode: "zoom", plot_bgcolor: "rgba(0,0,0,0)", paper_bgcolor: "rgba(0,0,0,0)",
       xaxis: {
         side: "top", range: this.range(), minallowed: (start - edge) / 1e6, maxallowed: (end + edge) / 1e6, zeroline: false,
-        ticksuffix: " ms", showticksuffix: "last", exponentformat: "none", separatethousands: true, nticks: 9, ticks: "outside", ticklen: 4, automargin: false,
+        exponentformat: "none", separatethousands: true, nticks: 9, ticks: "outside", ticklen: 4, automargin: false,
       },
       yaxis: { visible: false, fixedrange: true, range: [0, 1] },
     };
@@ -280,7 +289,7 @@ class Timeline {
       );
       this.place(event);
     }
-    this.redraw();
+    this.remark();
   }
 
   place(event) {
@@ -370,7 +379,7 @@ class Timeline {
       h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Figures of the span" }, figures(rows, "What lies in the span", "in windows")),
     );
     this.measured.hidden = false;
-    this.redraw();
+    this.remark();
   }
 
   // -- search ------------------------------------------------------------------------------------------------------
@@ -414,6 +423,7 @@ class Timeline {
     const { canvas } = this, ratio = window.devicePixelRatio || 1, all = h("canvas", { width: canvas.width, height: canvas.height });
     const context = all.getContext("2d");
     context.drawImage(canvas, 0, 0);
+    context.drawImage(this.over, 0, 0);
     if (this.plotly) {
       const axes = new Image();
       axes.src = await this.plotly.toImage(this.plot, { format: "png", width: this.view.all, height: this.view.height, scale: ratio });
