@@ -33,7 +33,7 @@ COLOURS: dict[str, Colour] = {
     "exposed": Colour("exposed communication", "#d04a00", "#ff7b33"),
     "memory": Colour("copies, memsets", "#cc79a7", "#dd92bd", "#2a0d1d"),
     "range": Colour("ranges", "#dfe3e8", "#333b46", "#27303a", "#d7dee6"),
-    "busy": Colour("compute alone", "#8b98a7", "#66768a"),
+    "busy": Colour("compute alone", "#5f6d7c", "#66768a"),
     "idle": Colour("idle", "#eef1f4", "#20262e", "#27303a", "#d7dee6"),
 }
 """By kind of op; ``exposed`` is the part of communication that is, ``busy`` any compute with nothing beside it."""
