@@ -241,7 +241,7 @@ class Timeline {
     stage.addEventListener("mouseleave", () => this.leave());
     stage.addEventListener("mousedown", (event) => this.press(event), capture);
     stage.addEventListener("pointerdown", (event) => (this.down = [event.clientX, event.clientY]), capture);
-    stage.addEventListener("pointerup", (event) => this.click(event), capture);
+    window.addEventListener("pointerup", (event) => this.click(event), capture);  // Plotly lays a cover over all while dragging
     (this.options.link ? document : this.root).addEventListener("keydown", (event) => this.key(event));
     this.field.addEventListener("input", () => this.search());
     this.field.addEventListener("keydown", (event) => {
@@ -303,7 +303,9 @@ class Timeline {
 
   // A press and release in one place pins what is there.
   click(event) {
-    if (!this.down || Math.hypot(event.clientX - this.down[0], event.clientY - this.down[1]) > 4 || event.shiftKey) return;
+    const { down } = this;
+    this.down = null;
+    if (!down || Math.hypot(event.clientX - down[0], event.clientY - down[1]) > 4 || event.shiftKey) return;
     const { x, y } = this.where(event), hit = this.finder.at(x, y), row = this.finder.rowAt(y);
     if (row && x < this.view.left) {
       const folded = new Set(this.painter.folded);
