@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 import re
 import subprocess
@@ -12,12 +13,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from builders import TraceBuilder, nsys
 from hypothesis import given
 from hypothesis import strategies as st
-from made import made
 
 import overlapscope as osc
+from builders import TraceBuilder, nsys
+from made import made
 from overlapscope.intervals import stacked
 from overlapscope.report.colours import COLOURS
 from overlapscope.report.timeline.lanes import STATES, Lanes, lanes
@@ -69,7 +70,10 @@ def test_worked_example(tmp_path: Path) -> None:
     drawn = laid_out(osc.load(worked_example(tmp_path)), "0:100")
     (strip,) = drawn.strips
     assert [strip.total(s) for s in STATES] == [65 - 20, 20, 20, 5, 10]
-    seen = [(STATES[s], a, b) for s, a, b in zip(strip.state.tolist(), strip.start.tolist(), strip.end.tolist(), strict=True)]
+    seen = [
+        (STATES[s], a, b)
+        for s, a, b in zip(strip.state.tolist(), strip.start.tolist(), strip.end.tolist(), strict=True)
+    ]
     assert seen == [
         ("compute", 0, 30), ("overlapped", 30, 40), ("exposed_comm", 40, 50), ("overlapped", 50, 55),
         ("exposed_comm", 55, 60), ("exposed_memory", 60, 65), ("idle", 65, 70), ("compute", 70, 85),
@@ -80,11 +84,19 @@ def test_worked_example(tmp_path: Path) -> None:
         lane.label: list(zip(lane.exposed.start.tolist(), lane.exposed.end.tolist(), strict=True))
         for lane in drawn.lanes
     }
-    assert pieces == {"stream 7": [], "stream 20": [(40, 50), (55, 60), (90, 95)], "stream 21": [], "stream 9": []}
+    assert pieces == {
+        "stream 7": [],
+        "stream 20": [(40, 50), (55, 60), (90, 95)],
+        "stream 21": [],
+        "stream 9": [],
+    }
 
 
 def test_what_runs_at_once_on_a_stream_gets_lanes_of_its_own() -> None:
-    ops = [{"rank": 0, "start": a, "end": b, "kind": "gemm"} for a, b in ((0, 10), (5, 8), (6, 20), (8, 9), (30, 31))]
+    ops = [
+        {"rank": 0, "start": a, "end": b, "kind": "gemm"}
+        for a, b in ((0, 10), (5, 8), (6, 20), (8, 9), (30, 31))
+    ]
     drawn = laid_out(made(ops, ranks=1))
     assert [(lane.row, lane.start.tolist()) for lane in drawn.lanes] == [(0, [0, 30]), (1, [5, 8]), (2, [6])]
 
@@ -150,7 +162,13 @@ OPS = st.lists(
 
 @given(OPS, st.sampled_from([None, "5:40"]))
 def test_states_and_pieces_are_the_reports_figures(ops: list[dict[str, Any]], window: str | None) -> None:
-    trace = made([*ops, {"rank": 0, "start": 10, "end": 20, "kind": "comm"}, {"rank": 1, "start": 9, "end": 20, "kind": "gemm"}])
+    trace = made(
+        [
+            *ops,
+            {"rank": 0, "start": 10, "end": 20, "kind": "comm"},
+            {"rank": 1, "start": 9, "end": 20, "kind": "gemm"},
+        ]
+    )
     result = osc.overlap(trace, window)
     drawn = lanes(trace, result, most=400)
     for row, strip in zip(result.ranks.to_dict("records"), drawn.strips, strict=True):
@@ -161,7 +179,9 @@ def test_states_and_pieces_are_the_reports_figures(ops: list[dict[str, Any]], wi
         assert told["exposed_memory"] == row["exposed_memory_ns"]
         assert told["idle"] == row["idle_ns"]
         mine = [lane for lane in drawn.lanes if lane.rank == row["rank"]]
-        assert sum(int((lane.exposed.end - lane.exposed.start).sum()) for lane in mine) == row["exposed_comm_ns"]
+        assert (
+            sum(int((lane.exposed.end - lane.exposed.start).sum()) for lane in mine) == row["exposed_comm_ns"]
+        )
         for lane in mine:
             assert (lane.start[1:] >= lane.end[:-1]).all()
             for a, b in zip(lane.exposed.start, lane.exposed.end, strict=True):
@@ -175,7 +195,7 @@ def test_stacked_rows_are_disjoint_and_as_few_as_run_at_once(pairs: list[tuple[i
     row = stacked(start, end)
     for number in set(row.tolist()):
         mine = sorted((int(a), int(b)) for a, b in zip(start[row == number], end[row == number], strict=True))
-        assert all(later[0] >= earlier[1] for earlier, later in zip(mine, mine[1:], strict=False))
+        assert all(later[0] >= earlier[1] for earlier, later in itertools.pairwise(mine))
     solid = end > start
     if solid.any():
         deepest = max(int(((start <= t) & (t < end)).sum()) for t in start[solid])
@@ -204,16 +224,28 @@ def test_figures_are_those_of_the_json_report() -> None:
     trace = osc.load(DATA)
     header, _ = read(osc.timeline(trace).payload)
     report = json.loads(run("report", DATA, "--format", "json").stdout)
-    keys = ("window_ns", "compute_ns", "exposed_comm_ns", "exposed_memory_ns", "idle_ns", "comm_ns", "overlap_ns")
+    keys = (
+        "window_ns",
+        "compute_ns",
+        "exposed_comm_ns",
+        "exposed_memory_ns",
+        "idle_ns",
+        "comm_ns",
+        "overlap_ns",
+    )
     assert [{k: r[k] for k in ("rank", *keys)} for r in header["ranks"]] == [
         {k: r[k] for k in ("rank", *keys)} for r in report["ranks"]
     ]
-    assert {s["rank"]: s["cost_ns"] for s in report["stragglers"]} == {r["rank"]: r["cost_ns"] for r in header["ranks"]}
+    assert {s["rank"]: s["cost_ns"] for s in report["stragglers"]} == {
+        r["rank"]: r["cost_ns"] for r in header["ranks"]
+    }
 
 
 def test_times_far_from_the_origin_stay_exact() -> None:
     far = 2**60 + 1
-    header, column = read(osc.timeline(made([{"rank": 0, "start": far, "end": far + 7, "kind": "gemm"}], ranks=1)).payload)
+    header, column = read(
+        osc.timeline(made([{"rank": 0, "start": far, "end": far + 7, "kind": "gemm"}], ranks=1)).payload
+    )
     assert (header["zero"], header["start"], header["end"]) == (str(far), 0, 7)
     assert f"times count from {far:,} ns" in header["warnings"][0]
     assert column(header["lanes"][0]["duration"]) == [7]
@@ -253,7 +285,8 @@ def test_names_are_text(tmp_path: Path) -> None:
     for forbidden in ("alert(1)", "onerror", "\x1b", "\u202e", "\u200f"):
         assert forbidden not in re.sub(r"<title>.*?</title>", "", page)
     (title,) = re.findall(r"<title>(.*)</title>", page)
-    assert "<" not in title and '"' not in title
+    assert "<" not in title
+    assert '"' not in title
     # The page's own scripts, the payload and Plotly: nothing else opens a script.
     assert page.count("<script") == page.count("</script>") == 4
     header, _ = read(made_of.payload)
@@ -280,10 +313,28 @@ def test_the_same_trace_makes_the_same_page() -> None:
 # Machado, Oliveira and Fernandes 2009, severity 1.0, on linear RGB.
 SIGHT = {
     "usual": np.eye(3),
-    "protanopia": np.array([[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]]),
-    "deuteranopia": np.array([[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]]),
-    "tritanopia": np.array([[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]]),
-}  # fmt: skip
+    "protanopia": np.array(
+        [
+            [0.152286, 1.052583, -0.204868],
+            [0.114503, 0.786281, 0.099216],
+            [-0.003882, -0.048116, 1.051998],
+        ]
+    ),
+    "deuteranopia": np.array(
+        [
+            [0.367322, 0.860646, -0.227968],
+            [0.280085, 0.672501, 0.047413],
+            [-0.011820, 0.042940, 0.968881],
+        ]
+    ),
+    "tritanopia": np.array(
+        [
+            [1.255528, -0.076749, -0.178779],
+            [-0.078411, 0.930809, 0.147602],
+            [0.004733, 0.691367, 0.303900],
+        ]
+    ),
+}
 
 
 def lab(colour: str, sight: str) -> Any:
@@ -324,7 +375,10 @@ def test_the_command_writes_a_page_and_keeps_what_is_there(tmp_path: Path) -> No
     assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
     again = run("timeline", DATA, "-o", page)
     assert again.returncode == 2
-    assert again.stderr == f"overlapscope: {page}: exists already; choose another name or pass --force to replace it\n"
+    assert (
+        again.stderr
+        == f"overlapscope: {page}: exists already; choose another name or pass --force to replace it\n"
+    )
     assert run("timeline", DATA, "-o", page, "--force").returncode == 0
 
 

@@ -14,9 +14,9 @@ __all__ = ["timeline"]
 
 def timeline(
     paths: Paths,
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Write the page here.")] = Path(
-        "timeline.html"
-    ),
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="Write the page here.")
+    ] = Path("timeline.html"),
     window: Window = None,
     rank: Ranks = None,
     max_lanes: Annotated[

@@ -19,15 +19,17 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parents[1])]
+sys.path.insert(0, str(HERE))
+sys.path.insert(0, str(HERE.parent))
+sys.path.insert(0, str(HERE.parents[1]))
 
 import numpy as np
 import pandas as pd
-from browser.chrome import browser
-from generate import COLLECTIVES, COMPUTE, GEMMS, NAMES, timeline
-from made import made
+from generate import NAMES, timeline
 
 import overlapscope as osc
+from browser.chrome import browser
+from made import made
 from overlapscope.classify import Classifier
 
 RANKS, STEP, LAYER = 8, 2600, 52
@@ -53,10 +55,14 @@ def trace(kernels: int) -> osc.Trace:
         table["bytes"] = np.where(comm, 33_554_432, osc.NA)
         ops.append(table.sort_values("start"))
         ranges += _ranges(rank, np.sort(np.asarray(table["launch"])))
-    names = [(n, None, v.kind.value, v.collective, v.library, v.fused_comm, "") for n, v in zip(NAMES, verdicts, strict=True)]
+    names = [
+        (n, None, v.kind.value, v.collective, v.library, v.fused_comm, "")
+        for n, v in zip(NAMES, verdicts, strict=True)
+    ]
     lanes = [(r, 0, s, f"stream {s}") for r in range(RANKS) for s in (7, 20)]
     usual = base.ops.dtypes.to_dict() | {"kind": kinds, "collective": found}
-    told = pd.DataFrame(ranges, columns=list(base.ranges.columns)).astype(base.ranges.dtypes.to_dict() | dict.fromkeys(("name", "domain", "role"), "category"))
+    of_range = base.ranges.dtypes.to_dict() | dict.fromkeys(("name", "domain", "role"), "category")
+    told = pd.DataFrame(ranges, columns=list(base.ranges.columns)).astype(of_range)
     return osc.Trace(
         pd.concat(ops, ignore_index=True).astype(usual),
         told.sort_values(["rank", "start"], ignore_index=True),
@@ -72,31 +78,46 @@ def _ranges(rank: int, launch: np.ndarray[Any, np.dtype[np.int64]]) -> list[tupl
     rows: list[tuple[object, ...]] = []
     for length, label in ((STEP, "step {}"), (LAYER, "layer {}"), (LAYER // 2, "{}")):
         for n, at in enumerate(range(0, len(launch) - length + 1, length)):
-            name = ("attention", "mlp")[n % 2] if label == "{}" else label.format(n if length == STEP else n % 50)
+            name = (
+                ("attention", "mlp")[n % 2]
+                if label == "{}"
+                else label.format(n if length == STEP else n % 50)
+            )
             rows.append((int(launch[at]), int(launch[at + length - 1]) + 1, rank, rank + 1, name, "", ""))
     return rows
 
 
 MEASURE = """async (repeats) => {
-  const t = await timeline, frame = () => new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
+  const t = await timeline;
+  const frame = () => new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
   const settled = async () => { do await frame(); while (t.laying || t.due); };
-  const timed = async (act) => { await settled(); const begun = performance.now(); act(); await settled(); return performance.now() - begun; };
-  const { start, end } = t.model, box = t.canvas.getBoundingClientRect(), zoom = [], pan = [], hover = [];
+  const timed = async (act) => {
+    await settled();
+    const begun = performance.now();
+    act();
+    await settled();
+    return performance.now() - begun;
+  };
+  const { start, end } = t.model, box = t.canvas.getBoundingClientRect();
+  const found = { zoom: [], pan: [], hover: [], "canvas alone, whole": [] };
   t.fold([]);
   for (let i = 0; i < repeats; i++) {
     const middle = start + (end - start) * (0.2 + 0.6 * i / repeats), half = (end - start) / 2 / (i % 2 ? 100 : 2);
-    zoom.push(await timed(() => t.show(middle - half, middle + half)));
-    pan.push(await timed(() => t.pan(0.02)));
+    found.zoom.push(await timed(() => t.show(middle - half, middle + half)));
+    found.pan.push(await timed(() => t.pan(0.02)));
     await settled();
-    const begun = performance.now();
-    t.stage.dispatchEvent(new MouseEvent("mousemove", { clientX: box.left + 200 + 37 * i, clientY: box.top + 110, bubbles: true }));
-    hover.push(performance.now() - begun);
+    const begun = performance.now(), at = { clientX: box.left + 200 + 37 * i, clientY: box.top + 110, bubbles: true };
+    t.stage.dispatchEvent(new MouseEvent("mousemove", at));
+    found.hover.push(performance.now() - begun);
   }
   t.reset();
-  await settled();
-  const whole = [];
-  for (let i = 0; i < repeats; i++) { t.redraw(); await settled(); whole.push(t.painted); }
-  return { zoom, pan, hover, "canvas alone, whole": whole, "first paint": [t.firstPaint], "heap MB": [performance.memory.usedJSHeapSize / 1e6] };
+  for (let i = 0; i < repeats; i++) {
+    await settled();
+    t.redraw();
+    await settled();
+    found["canvas alone, whole"].push(t.painted);
+  }
+  return { ...found, "first paint": [t.firstPaint], "heap MB": [performance.memory.usedJSHeapSize / 1e6] };
 }"""
 
 
@@ -120,7 +141,9 @@ def main() -> int:
         times = tab.evaluate(MEASURE, chosen.repeats)
         version = chrome.version
     found = {"size": float(page.stat().st_size), **{k: statistics.median(v) for k, v in times.items()}}
-    print(f"Chromium {version}, {platform.machine()}, Python {platform.python_version()}; medians of {chosen.repeats}")
+    print(
+        f"Chromium {version}, {platform.machine()}, Python {platform.python_version()}; medians of {chosen.repeats}"
+    )
     missed = [key for key, bound in BOUNDS.items() if found[key] > bound]
     for key, value in found.items():
         shown = f"{value / 1e6:.1f} MB" if key == "size" else f"{value:.1f}" + " ms" * ("MB" not in key)

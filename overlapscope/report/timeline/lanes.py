@@ -31,7 +31,9 @@ class Lane:
     position: Int64  # in `Trace.ops` or `Trace.ranges`
     start: Int64
     end: Int64
-    exposed: Spans = field(default_factory=lambda: EMPTY)  # when its communication is exposed, each piece inside one op
+    exposed: Spans = field(
+        default_factory=lambda: EMPTY
+    )  # when its communication is exposed, each piece inside one op
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,16 +105,19 @@ def lanes(trace: Trace, result: Overlap, *, most: int, step_pattern: str | None 
     found, strips = [], []
     for rank in trace.ranks["rank"].tolist():
         window, ops = of_rank[rank], trace.of_rank(rank)
-        compute, comm, memory = (running(ops, *kinds) for kinds in (COMPUTE, [Kind.COMM], [Kind.MEMORY]))
-        strips.append(_strip(rank, window, compute & window, comm & window, memory & window))
-        found += [*_range_lanes(trace, rank, whole), *_op_lanes(trace, ops, rank, whole, window - compute)]
+        strips.append(_strip(rank, ops, window))
+        found += [
+            *_range_lanes(trace, rank, whole),
+            *_op_lanes(trace, ops, rank, whole, window - running(ops, *COMPUTE)),
+        ]
     kept = _busiest(found, most)
     said = _left_out(trace, found, kept)
     steps = tuple(_steps(trace, whole, step_pattern))
     return Lanes(int(whole.start[0]), int(whole.end[0]), kept, tuple(strips), steps, said)
 
 
-def _strip(rank: int, window: Spans, C: Spans, M: Spans, X: Spans) -> Strip:
+def _strip(rank: int, ops: pd.DataFrame, window: Spans) -> Strip:
+    C, M, X = (running(ops, *kinds) & window for kinds in (COMPUTE, [Kind.COMM], [Kind.MEMORY]))
     parts = (C - M, C & M, M - C, X - (C | M), window - (C | M | X))
     start, end = (np.concatenate([getattr(p, side) for p in parts]) for side in ("start", "end"))
     state = np.repeat(np.arange(len(parts)), [len(p) for p in parts])
@@ -137,9 +142,7 @@ def _range_lanes(trace: Trace, rank: int, whole: Spans) -> Iterator[Lane]:
         yield from _rows(Lane(rank, label, True, 0, position[some], start[some], end[some]))
 
 
-def _op_lanes(
-    trace: Trace, ops: pd.DataFrame, rank: int, whole: Spans, uncovered: Spans
-) -> Iterator[Lane]:
+def _op_lanes(trace: Trace, ops: pd.DataFrame, rank: int, whole: Spans, uncovered: Spans) -> Iterator[Lane]:
     """A rank's streams: compute, then communication, then copies, each by number."""
     start, end, lane = (ops[c].to_numpy() for c in ("start", "end", "lane"))
     own_start, own_end = start.copy(), start.copy()
@@ -151,7 +154,9 @@ def _op_lanes(
         some = np.flatnonzero(inside & (lane == number))
         position = ops.index.to_numpy()[some]
         label = str(trace.lanes["label"].iloc[number])
-        streams.append((_order_of(ops.iloc[some]), number, Lane(rank, label, False, 0, position, start[some], end[some])))
+        streams.append(
+            (_order_of(ops.iloc[some]), number, Lane(rank, label, False, 0, position, start[some], end[some]))
+        )
     first = int(ops.index[0]) if len(ops) else 0
     for *_, stream in sorted(streams, key=lambda s: s[:2]):
         for row in _rows(stream):

@@ -102,7 +102,9 @@ def style() -> str:
 def title(provenance: Provenance) -> str:
     """What a browser's tab shows."""
     paths = [PurePath(s.path) for s in provenance.sources]
-    name = paths[0].name if len(paths) == 1 else f"{len(paths)} files in {paths[0].parent.name or paths[0].name}"
+    name = (
+        paths[0].name if len(paths) == 1 else f"{len(paths)} files in {paths[0].parent.name or paths[0].name}"
+    )
     return f"{shortened(escape(name), LONGEST_TITLE)} – overlapscope timeline"
 
 

@@ -5,8 +5,8 @@ column holds n non-negative integers of ``width`` bytes, all lowest bytes first,
 which gzip shrinks to a fraction; the header says at which byte after itself it begins.
 
 A lane's columns are ``gap`` (from the end of the op before, of the first from 0), ``duration``, both ns, and numbers
-of names and paths. A rank's states are ``code`` (see states.py). Times are ns since the header's ``zero``, and JavaScript holds them as float64: integers up to
-2^53 ns, 104 days, are exact, and longer timelines are refused.
+of names and paths. A rank's states are ``code`` (see states.py). Times are ns since the header's ``zero``, and
+JavaScript holds them as float64: integers up to 2^53 ns, 104 days, are exact, and longer timelines are refused.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from ...analysis.overlap import of_kind, touching
 from ...analysis.paths import OUTSIDE, Paths, paths
@@ -109,7 +108,8 @@ def payload(trace: Trace, document: Document, *, most_lanes: int, step_pattern: 
         "paths": _path_words(tree),
         "ranks": _ranks(trace, document, zero),
         "steps": [
-            [step.rank, _kept(step.name), step.start - zero, step.end - zero, step.warmup] for step in drawn.steps
+            [step.rank, _kept(step.name), step.start - zero, step.end - zero, step.warmup]
+            for step in drawn.steps
         ],
         "strips": [_strip(columns, strip, drawn.lanes, zero) for strip in drawn.strips],
         "lanes": [
@@ -127,7 +127,9 @@ def payload(trace: Trace, document: Document, *, most_lanes: int, step_pattern: 
 def _zero(drawn: Lanes) -> int:
     """What times are counted from: the trace's origin, unless that is too far away for exact numbers."""
     if drawn.end - drawn.start >= EXACT // 4:
-        raise OptionError("a timeline of more than 26 days cannot be drawn", "name a shorter piece", "--window")
+        raise OptionError(
+            "a timeline of more than 26 days cannot be drawn", "name a shorter piece", "--window"
+        )
     return 0 if max(abs(drawn.start), abs(drawn.end)) < EXACT // 4 else drawn.start
 
 
@@ -199,7 +201,9 @@ def _ranks(trace: Trace, document: Document, zero: int) -> list[dict[str, Any]]:
             {
                 "rank": row["rank"],
                 "gpu": _kept(gpu) if isinstance(gpu, str) else None,
-                "windows": [[int(a) - zero, int(b) - zero] for a, b in zip(window.start, window.end, strict=True)],
+                "windows": [
+                    [int(a) - zero, int(b) - zero] for a, b in zip(window.start, window.end, strict=True)
+                ],
                 "cost_ns": int(late[row["rank"]]) if row["rank"] in late.index else None,
                 **{figure: row[figure] for figure in FIGURES},
             }

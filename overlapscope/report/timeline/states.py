@@ -34,7 +34,11 @@ def coded(strip: Strip, lanes: Sequence[Lane]) -> tuple[Int64, Int64]:
     """
     of_ops = [getattr(lane, side) for lane in lanes for side in ("start", "end")]
     known = np.unique(np.concatenate([*of_ops, np.empty(0, np.int64)]))
-    pieces = [getattr(part, side) for part in (strip, *(lane.exposed for lane in lanes)) for side in ("start", "end")]
+    pieces = [
+        getattr(part, side)
+        for part in (strip, *(lane.exposed for lane in lanes))
+        for side in ("start", "end")
+    ]
     extra = np.setdiff1d(np.concatenate(pieces), known, assume_unique=False)
     edges = np.union1d(known, extra)
     code = np.full(len(edges), OUTSIDE, np.int64)
