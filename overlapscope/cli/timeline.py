@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Optional
 
 import typer
 
@@ -20,8 +20,9 @@ def timeline(
     window: Window = None,
     rank: Ranks = None,
     max_lanes: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Draw at most so many lanes, each rank's busiest.")
-    ] = 400,
+        Optional[int],  # noqa: UP045 typer reads it at run time, on 3.10 too
+        typer.Option(min=1, metavar="N", help="Draw at most so many lanes, each rank's busiest. Default: 400."),
+    ] = None,
     step_pattern: StepPattern = None,
     rules: Rules = None,
     align: Align = "collectives",
@@ -39,7 +40,7 @@ def timeline(
         )
         tell("measuring")
         made = drawn.timeline(
-            trace, window, ranks=rank, step_pattern=step_pattern, align=align, max_lanes=max_lanes
+            trace, window, ranks=rank, step_pattern=step_pattern, align=align, max_lanes=max_lanes or drawn.MOST_LANES
         )
         tell("writing")
         beside.write_text(made.html(), encoding="utf-8")
