@@ -21,7 +21,9 @@ def timeline(
     rank: Ranks = None,
     max_lanes: Annotated[
         Optional[int],  # noqa: UP045 typer reads it at run time, on 3.10 too
-        typer.Option(min=1, metavar="N", help="Draw at most so many lanes, each rank's busiest. Default: 400."),
+        typer.Option(
+            min=1, metavar="N", help="Draw at most so many lanes, each rank's busiest. Default: 400."
+        ),
     ] = None,
     step_pattern: StepPattern = None,
     rules: Rules = None,
@@ -40,7 +42,12 @@ def timeline(
         )
         tell("measuring")
         made = drawn.timeline(
-            trace, window, ranks=rank, step_pattern=step_pattern, align=align, max_lanes=max_lanes or drawn.MOST_LANES
+            trace,
+            window,
+            ranks=rank,
+            step_pattern=step_pattern,
+            align=align,
+            max_lanes=max_lanes or drawn.MOST_LANES,
         )
         tell("writing")
         beside.write_text(made.html(), encoding="utf-8")

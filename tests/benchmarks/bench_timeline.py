@@ -88,7 +88,7 @@ def _ranges(rank: int, launch: np.ndarray[Any, np.dtype[np.int64]]) -> list[tupl
 MEASURE = """async (repeats) => {
   const t = await timeline;
   const frame = () => new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
-  const settled = async () => { do await frame(); while (t.laying || t.due); };
+  const settled = async () => { do await frame(); while (t.axis.busy || t.due); };
   const timed = async (act) => {
     await settled();
     const begun = performance.now();

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(missing() is not None, reason=f"no browser: {mis
 
 SETTLED = """async () => {
   const t = await timeline;
-  do await new Promise((done) => requestAnimationFrame(() => setTimeout(done))); while (t.laying || t.due);
+  do await new Promise((done) => requestAnimationFrame(() => setTimeout(done))); while (t.axis.busy || t.due);
 }"""
 
 

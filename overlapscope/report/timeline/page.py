@@ -19,7 +19,7 @@ from ..words import escape, shortened
 
 __all__ = ["SCRIPTS", "html", "script", "style", "title"]
 
-SCRIPTS = ("decode.js", "draw.js", "find.js", "panels.js", "timeline.js")
+SCRIPTS = ("decode.js", "layout.js", "draw.js", "find.js", "panels.js", "axis.js", "timeline.js")
 """In the order in which they build on one another."""
 
 LONGEST_TITLE = 120
@@ -36,9 +36,9 @@ const plotly = () => overlapscopeTimeline.inflate(bytes("plotly")).then((text) =
   document.head.append(element);
   return window.Plotly;
 });
-window.timeline = overlapscopeTimeline.mount(document.getElementById("timeline"), bytes("payload"), {
-  plotly, link: true,
-});
+const element = document.getElementById("timeline");
+window.timeline = overlapscopeTimeline.mount(element, bytes("payload"), { plotly, link: true });
+window.timeline.catch((error) => element.append(`The timeline cannot be drawn by this browser (${error.message}).`));
 """
 
 _PAGE = """<!doctype html>

@@ -1,11 +1,8 @@
-// The timeline in an element. Plotly owns the axis, zoom by dragging, panning and the mode bar; the canvas below it
-// draws what it shows. `bytes` is a payload; options: plotly (a function that gives Plotly or a promise of it, called
-// when the canvas is painted: Plotly takes long to start), link (keep the view in the
-// page's address), height (px at most).
+// The timeline in an element: Plotly has the axis and what dragging does, the canvas below it draws what is in view.
+// `bytes` is a payload. Options: plotly, a function that gives Plotly or a promise of it, called when the canvas is
+// painted, since Plotly takes long to start; link: keep the view in the page's address; height: px at most.
 
 const LEAST = 20;  // ns in view at the closest
-const AXIS = 34;  // px above the plot
-const RIGHT = 14;
 
 async function mount(root, bytes, options = {}) {
   const model = decode(await inflate(bytes));
@@ -13,7 +10,7 @@ async function mount(root, bytes, options = {}) {
   timeline.resize();
   timeline.follow();
   await new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
-  await timeline.axes(options.plotly && (await options.plotly()));
+  if (options.plotly) await timeline.axis.start(await options.plotly(), timeline.view);
   return timeline;
 }
 
@@ -26,6 +23,7 @@ class Timeline {
     this.build();
     this.painter = new Painter(this.canvas, this.over, model);
     this.finder = new Finder(this.painter);
+    this.axis = new Axis(this.plot, model, (t0, t1) => this.follows(t0, t1), () => this.reset());
     this.theme();
     this.listen();
     // More than fits: the states of all ranks, and the first one's lanes to show what there is.
@@ -74,37 +72,27 @@ class Timeline {
     for (const { style } of [this.canvas, this.over, this.stage]) [style.width, style.height] = [`${wide}px`, `${high}px`];
     const left = narrow ? 84 : 148;
     Object.assign(this.view, { all: wide, left, width: Math.max(wide - left - RIGHT, 40), top: AXIS, height: high, scroll: this.body.scrollTop });
-    this.lay({ width: wide, height: high, "margin.l": left, "xaxis.nticks": narrow ? 4 : 9 });
+    this.axis.set({ width: wide, height: high, "margin.l": left, "xaxis.nticks": narrow ? 4 : 9 });
     this.redraw();
   }
 
   // Show [t0, t1]; kept inside the timeline.
   show(t0, t1) {
-    const { start, end } = this.model, edge = (end - start) * 0.02;
+    const { start, end } = this.model, edge = (end - start) * EDGE;
     const wide = Math.min(Math.max(t1 - t0, LEAST), end - start + 2 * edge);
     const first = Math.min(Math.max((t0 + t1 - wide) / 2, start - edge), end + edge - wide);
     this.view.t0 = first;
     this.view.t1 = first + wide;
     this.redraw();
-    this.lay({ "xaxis.range": this.range() });
+    this.axis.set({ "xaxis.range": range(this.view) });
     this.remember();
   }
 
-  // Change Plotly's layout, once it is there: one change at a time, those that come meanwhile together.
-  async lay(changes) {
-    this.pending = { ...this.pending, ...changes };
-    if (!this.plotly || this.laying) return;
-    this.laying = true;
-    while (this.pending) {
-      const some = this.pending;
-      this.pending = null;
-      await this.plotly.relayout(this.plot, some);
-    }
-    this.laying = false;
-  }
-
-  range() {
-    return [this.view.t0 / 1e6, this.view.t1 / 1e6];
+  // The axis was dragged.
+  follows(t0, t1) {
+    Object.assign(this.view, { t0, t1 });
+    this.redraw();
+    this.remember();
   }
 
   zoom(factor, at = this.pointer && this.pointer.t) {
@@ -125,7 +113,7 @@ class Timeline {
   switchDrag() {
     const to = this.drag.textContent === "Drag: zoom" ? "pan" : "zoom";
     this.drag.textContent = to === "zoom" ? "Drag: zoom" : "Drag: move";
-    this.lay({ dragmode: to });
+    this.axis.set({ dragmode: to });
   }
 
   foldAll() {
@@ -162,48 +150,10 @@ class Timeline {
     this.painter.mark(this.marks);
   }
 
-  // -- the axis ------------------------------------------------------------------------------------------------
-
-  async axes(plotly) {
-    if (!plotly) return;
-    const { start, end } = this.model, edge = (end - start) * 0.02;
-    const layout = {
-      width: this.view.all, height: this.view.height, margin: { l: this.view.left, r: RIGHT, t: AXIS, b: 0 },
-      showlegend: false, hovermode: false, dragmode: "zoom", plot_bgcolor: "rgba(0,0,0,0)", paper_bgcolor: "rgba(0,0,0,0)",
-      xaxis: {
-        side: "top", range: this.range(), minallowed: (start - edge) / 1e6, maxallowed: (end + edge) / 1e6, zeroline: false,
-        exponentformat: "none", separatethousands: true, nticks: 9, ticks: "outside", ticklen: 4, automargin: false,
-      },
-      yaxis: { visible: false, fixedrange: true, range: [0, 1] },
-    };
-    this.dress(layout);
-    const config = { displaylogo: false, displayModeBar: false, doubleClick: false, showTips: false };
-    await plotly.newPlot(this.plot, [{ x: [start / 1e6], y: [0], mode: "markers", opacity: 0, hoverinfo: "skip" }], layout, config);
-    this.plotly = plotly;
-    const take = (range) => {
-      if (!range || this.laying) return;
-      [this.view.t0, this.view.t1] = range.map((ms) => ms * 1e6);
-      this.redraw();
-      this.remember();
-    };
-    this.plot.on("plotly_relayouting", (event) => take("xaxis.range[0]" in event ? [event["xaxis.range[0]"], event["xaxis.range[1]"]] : event["xaxis.range"]));
-    this.plot.on("plotly_relayout", (event) => "xaxis.range[0]" in event && take(this.plot.layout.xaxis.range));
-    this.plot.on("plotly_doubleclick", () => this.reset());
-    this.lay({ "xaxis.range": this.range(), width: this.view.all, height: this.view.height });  // it may have changed meanwhile
-  }
-
-  dress(layout) {
-    const { muted, line } = this.colours;
-    layout.font = { family: "system-ui, sans-serif", size: 11, color: muted };
-    Object.assign(layout.xaxis, { gridcolor: line, tickcolor: line, color: muted });
-  }
-
   theme() {
     this.colours = palette(this.model, this.media.matches);
     for (const [i, key] of CLASSES.entries()) this.root.style.setProperty(`--${key}`, this.colours.fill[i]);
-    const layout = { xaxis: {} };
-    this.dress(layout);
-    this.lay({ font: layout.font, ...Object.fromEntries(Object.entries(layout.xaxis).map(([key, value]) => [`xaxis.${key}`, value])) });
+    this.axis.dress(this.colours);
     this.redraw();
   }
 
@@ -426,12 +376,8 @@ class Timeline {
     const context = all.getContext("2d");
     context.drawImage(canvas, 0, 0);
     context.drawImage(this.over, 0, 0);
-    if (this.plotly) {
-      const axes = new Image();
-      axes.src = await this.plotly.toImage(this.plot, { format: "png", width: this.view.all, height: this.view.height, scale: ratio });
-      await axes.decode();
-      context.drawImage(axes, 0, 0, all.width, all.height);
-    }
+    const axis = await this.axis.picture(this.view, ratio);
+    if (axis) context.drawImage(axis, 0, 0, all.width, all.height);
     h("a", { download: "timeline.png", href: all.toDataURL("image/png") }).click();
   }
 }
