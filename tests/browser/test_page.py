@@ -354,6 +354,9 @@ def test_hover_tells_all_of_an_op(open_tab: Any) -> None:
     assert said["bytes"].endswith(f"({one['bytes']:,})")
     assert said["in"].split(" › ")[-1].endswith("all_reduce")
     assert "waiting for a late rank" in said["of that"]
+    same = comm[comm["match"] == one["match"]]
+    last = same.loc[same["wait_ns"] == 0, "rank"].iloc[0]
+    assert said["last to begin"] == f"rank {last}, {same['wait_ns'].max() / 1e3:,.3f} µs after the first"
     tab.page.mouse.move(5, 5)
     tab.settle()
     assert tip.is_hidden()

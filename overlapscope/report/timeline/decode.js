@@ -16,7 +16,7 @@ function decode(buffer) {
   const column = ([offset, width, n]) => joined(bytes, base + offset, width, n);
   model.lanes = model.lanes.map((lane) => {
     const columns = {};
-    for (const key of ["name", "path", "bytes", "exposed_wait_ns", "match"]) if (lane[key]) columns[key] = column(lane[key]);
+    for (const key of ["name", "path", "bytes", "exposed_wait_ns", "wait_ns", "match"]) if (lane[key]) columns[key] = column(lane[key]);
     const { rank, label, ranges, row } = lane;
     return { rank, label, ranges, row, ...times(lane, column), ...columns, exposed: NONE };
   });

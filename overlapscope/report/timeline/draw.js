@@ -43,9 +43,7 @@ class Painter {
     context.fillRect(0, 0, view.all, view.top);  // under the axis
     context.fillStyle = colours.muted;
     context.font = "11px system-ui, sans-serif";
-    context.textAlign = "right";
-    context.fillText("time (ms)", view.left - 8, view.top - 12);
-    context.textAlign = "left";
+    context.fillText("time (ms)", 10, view.top - 12);
   }
 
   // marks: hover, found, same (ops with their rows), span.

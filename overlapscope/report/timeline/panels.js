@@ -162,12 +162,10 @@ function told(model, finder, hit) {
     const wait = lane.exposed_wait_ns ? lane.exposed_wait_ns[i] - 1 : -1;
     if (wait >= 0 && exposed > 0) lines.push(["of that", `${duration(wait)} waiting for a late rank, ${duration(exposed - wait)} transfer`]);
     else if (exposed > 0) lines.push(["of that", "waiting and transfer are not told apart"]);
-    const same = finder.same(hit);
-    if (same.length > 1) {
-      const late = same.reduce((a, b) => (b.row.lane.start[b.i] > a.row.lane.start[a.i] ? b : a));
-      const by = late.row.lane.start[late.i] - Math.min(...same.map((one) => one.row.lane.start[one.i]));
-      lines.push(["last to begin", `rank ${late.row.rank}, ${duration(by)} after the first`]);
-    }
+    // Not by the starts: clocks of two files may differ, and Python has brought them together.
+    const waits = finder.same(hit).map((one) => [one.row.lane.wait_ns ? one.row.lane.wait_ns[one.i] - 1 : -1, one.row.rank]);
+    const last = waits.find(([ns]) => ns === 0);
+    if (last && waits.length > 1) lines.push(["last to begin", `rank ${last[1]}, ${duration(Math.max(...waits.map(([ns]) => ns)))} after the first`]);
   }
   const bytes = lane.bytes ? lane.bytes[i] - 1 : -1;
   if (bytes >= 0) lines.push(["bytes", `${size(bytes)} (${decimals(bytes, 0)})`]);

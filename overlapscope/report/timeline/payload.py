@@ -175,7 +175,7 @@ def _details(trace: Trace, document: Document) -> dict[str, Int64]:
     comm = np.concatenate(
         [_instances_of(trace, rank, window) for rank, window in document.overlap.windows.of_rank.items()]
     )
-    for column in ("exposed_wait_ns", "match"):
+    for column in ("exposed_wait_ns", "wait_ns", "match"):
         known = document.overlap.instances[column]
         found[column] = np.zeros(len(trace.ops), np.int64)
         found[column][comm] = (known + 1).fillna(0).to_numpy(np.int64)

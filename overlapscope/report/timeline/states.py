@@ -32,21 +32,26 @@ def coded(strip: Strip, lanes: Sequence[Lane]) -> tuple[Int64, Int64]:
     (extra, code)
         Edges that no op of these lanes has, sorted; and a code for what follows each edge, of all sorted.
     """
-    of_ops = [getattr(lane, side) for lane in lanes for side in ("start", "end")]
-    known = np.unique(np.concatenate([*of_ops, np.empty(0, np.int64)]))
-    pieces = [
-        getattr(part, side)
-        for part in (strip, *(lane.exposed for lane in lanes))
-        for side in ("start", "end")
-    ]
-    extra = np.setdiff1d(np.concatenate(pieces), known, assume_unique=False)
-    edges = np.union1d(known, extra)
+    known = _distinct([getattr(lane, side) for lane in lanes for side in ("start", "end")])
+    told = (strip, *(lane.exposed for lane in lanes))
+    changes = _distinct([getattr(pieces, side) for pieces in told for side in ("start", "end")])
+    place = np.searchsorted(known, changes)
+    extra = changes[(place == len(known)) | (np.append(known, 0)[place] != changes)]
+    edges = _distinct([known, extra])
     code = np.full(len(edges), OUTSIDE, np.int64)
     _fill(code, edges, strip.start, strip.end, strip.state)
     for number, lane in enumerate(lanes):
         owned = np.full(len(lane.exposed), OWNED + number, np.int64)
         _fill(code, edges, lane.exposed.start, lane.exposed.end, owned)
     return extra, code
+
+
+def _distinct(lists: Sequence[Int64]) -> Int64:
+    """All values, sorted, each once. np.unique hashes, which takes ten times as long as sorting what is half sorted."""
+    values = np.sort(np.concatenate([*lists, np.empty(0, np.int64)]))
+    first = np.ones(len(values), np.bool_)
+    first[1:] = values[1:] != values[:-1]
+    return np.asarray(values[first], np.int64)
 
 
 def _fill(code: Int64, edges: Int64, start: Int64, end: Int64, value: Int64) -> None:
