@@ -16,6 +16,7 @@ import pytest
 import overlapscope as osc
 from builders import TraceBuilder, nsys
 from overlapscope.analysis.bandwidth import BANDWIDTH_COLUMNS, Bandwidth, bandwidth, bus_factor, transfers
+from overlapscope.analysis.rates import Peak
 from overlapscope.formats.nsys import write
 from overlapscope.markers import Point
 from overlapscope.report import document, export, text
@@ -248,7 +249,7 @@ all_reduce over 2 ranks, median of 3 exchanges of each size
 
 
 def test_text_exactly(tmp_path: Path) -> None:
-    shown = text.render(document.build(worked(tmp_path), peak_gbs=50.0))
+    shown = text.render(document.build(worked(tmp_path), peak=Peak(50.0, "as given")))
     assert TEXT in shown
     assert "hidden" not in shown
     assert max(map(len, shown.splitlines())) <= 80
@@ -275,7 +276,7 @@ def test_the_largest_that_are_seen_fit_the_line(tmp_path: Path) -> None:
 
 
 def test_json_csv_and_markdown(tmp_path: Path) -> None:
-    built = document.build(worked(tmp_path), peak_gbs=50.0)
+    built = document.build(worked(tmp_path), peak=Peak(50.0, "as given"))
     said = json.loads(export.json_text(built))
     assert said["bandwidth"][0] == {
         "collective": "all_reduce",

@@ -136,6 +136,7 @@ def test_json_is_pinned(tmp_path: Path) -> None:
         "collectives",
         "stragglers",
         "bandwidth",
+        "bandwidth_by_size",
         "unclassified",
         "warnings",
     ]
@@ -151,6 +152,7 @@ def test_json_is_pinned(tmp_path: Path) -> None:
         "origin_ns",
         "command",
         "link",
+        "peak",
         "from_ranges",
         "window",
         "unmatched",

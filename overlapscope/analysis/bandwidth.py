@@ -22,7 +22,16 @@ from ..markers import Point
 from ..trace import NA, Trace
 from .window import Windows, find_steps
 
-__all__ = ["BANDWIDTH_COLUMNS", "Bandwidth", "bandwidth", "bus_factor", "transfers"]
+__all__ = [
+    "BANDWIDTH_COLUMNS",
+    "Bandwidth",
+    "bandwidth",
+    "bus_factor",
+    "figures",
+    "inside",
+    "transfers",
+    "within",
+]
 
 BANDWIDTH_COLUMNS: dict[str, str] = {
     "collective": "object",
@@ -120,6 +129,47 @@ def transfers(instances: pd.DataFrame) -> pd.Series[int]:
     return latest["end"] - latest["start"]
 
 
+def within(some: pd.DataFrame, windows: Windows) -> Int64:
+    """How much of some ops (``rank``, ``start``, ``end``) is in their rank's window, ns; -1 of those that are NA."""
+    found = np.full(len(some), -1, np.int64)
+    rank, start, end = (some[c].to_numpy() for c in ("rank", "start", "end"))
+    for one in np.unique(rank):
+        here = np.flatnonzero((rank == one) & (start != NA))
+        found[here] = covered(windows.of_rank[one], start[here], end[here])
+    return found
+
+
+def inside(some: pd.DataFrame, windows: Windows) -> npt.NDArray[np.bool_]:
+    """Which of them lie whole in it."""
+    length = (some["end"] - some["start"]).to_numpy()
+    return np.asarray(within(some, windows) == length, np.bool_)
+
+
+def figures(collective: str, nbytes: int, ranks: int, times: Int64) -> dict[str, int | float | None]:
+    """Median and 99th percentile by nearest rank, and the bandwidth at the median: :data:`FIGURES`.
+
+    Parameters
+    ----------
+    collective : str
+    nbytes : int
+        Of the whole array; of the message for send_recv.
+    ranks : int
+        Between which it was exchanged.
+    times : array of int
+        Its transfers, ns, ascending. Of none, and at no time, nothing is known.
+    """
+    found: dict[str, int | float | None] = dict.fromkeys(FIGURES)
+    n, factor = len(times), bus_factor(collective, ranks)
+    if n:
+        # Nearest rank: the least time that so large a part of all does not exceed.
+        time, late = int(times[-(-n // 2) - 1]), int(times[-(-99 * n // 100) - 1])
+        found |= {"time_ns": time, "p99_ns": late}
+        if time:
+            found["algbw_gbs"] = nbytes / time  # bytes a ns are GB/s
+            found["busbw_gbs"] = None if factor is None else float(factor * nbytes / time)
+    return found
+
+
 def _marked(trace: Trace) -> pd.DataFrame:
     """The exchanges of every rank: rank, name, step, order (among its like in the step), start, end, as.
 
@@ -182,7 +232,7 @@ def _times(trace: Trace, marked: pd.DataFrame, windows: Windows) -> tuple[Mappin
     each = marked.groupby([*key, "rank"], sort=False).size().unstack(fill_value=0)
     # Where a rank has more of them than another, which is which cannot be told.
     alike = each.eq(each.iloc[:, 0], axis=0).all(axis=1) & (len(each.columns) == len(trace.ranks))
-    marked = marked.assign(inside=_inside(trace, marked, windows))
+    marked = marked.assign(inside=inside(marked, windows))
     marked["whole"] = marked["inside"] & alike.reindex(pd.MultiIndex.from_frame(marked[key])).to_numpy()
     marked["instance"] = marked.groupby([*key, "order"], sort=False).ngroup()
     of = marked.groupby("instance")
@@ -197,26 +247,7 @@ def _times(trace: Trace, marked: pd.DataFrame, windows: Windows) -> tuple[Mappin
     return {str(name): np.sort(some.to_numpy()) for name, some in time.groupby(names)}, notes
 
 
-def _inside(trace: Trace, marked: pd.DataFrame, windows: Windows) -> npt.NDArray[np.bool_]:
-    """Whether each exchange, as far as it was recorded, lies whole in its rank's window."""
-    inside = np.zeros(len(marked), np.bool_)
-    for rank in trace.ranks["rank"].tolist():
-        here = np.flatnonzero((marked["rank"] == rank) & (marked["start"] != NA))
-        start, end = (marked[c].to_numpy()[here] for c in ("start", "end"))
-        inside[here] = covered(windows.of_rank[rank], start, end) == end - start
-    return inside
-
-
 def _row(point: Point, ranks: int, times: Int64, peak_gbs: float | None) -> dict[str, object]:
-    n, factor = len(times), bus_factor(point.collective, ranks)
-    figures: dict[str, int | float | None] = dict.fromkeys(FIGURES)
-    if n:
-        # Nearest rank: the least time that so large a part of all does not exceed.
-        time, late = int(times[-(-n // 2) - 1]), int(times[-(-99 * n // 100) - 1])
-        figures |= {"time_ns": time, "p99_ns": late}
-        if time:
-            figures["algbw_gbs"] = point.bytes / time  # bytes a ns are GB/s
-            figures["busbw_gbs"] = None if factor is None else float(factor * point.bytes / time)
     return {
         "collective": point.collective,
         "bytes": point.bytes,
@@ -224,8 +255,8 @@ def _row(point: Point, ranks: int, times: Int64, peak_gbs: float | None) -> dict
         "dtype": point.dtype,
         "redop": point.redop,
         "ranks": ranks,
-        "exchanges": n,
-        **figures,
+        "exchanges": len(times),
+        **figures(point.collective, point.bytes, ranks, times),
         "peak_gbs": peak_gbs,
         "wrong": point.wrong,
     }

@@ -12,6 +12,7 @@ from ..analysis.bounds import Bound, bounds
 from ..analysis.matching import match
 from ..analysis.names import tally, unclassified
 from ..analysis.overlap import Overlap, overlap
+from ..analysis.rates import Peak, Rates, rates
 from ..analysis.stragglers import stragglers
 from ..analysis.window import windows
 from ..errors import OptionError
@@ -44,6 +45,10 @@ class Document:
         How many ranks the program has, as far as the trace tells; more than are shown where only some are.
     bandwidth : Bandwidth or None
         Of a sweep over sizes: what each takes, always of all ranks.
+    rates : Rates
+        Of any other program: what its collectives take, size by size, always of all ranks.
+    peak : Peak or None
+        What the link can carry, where rates stand beside it.
     warnings : tuple of str
         All that a reader must know before trusting a figure.
     """
@@ -58,6 +63,8 @@ class Document:
     n_ops_outside: int
     n_ranks: int
     bandwidth: Bandwidth | None
+    rates: Rates
+    peak: Peak | None
     warnings: tuple[str, ...]
 
     @property
@@ -73,11 +80,11 @@ def build(
     ranks: Sequence[int] | None = None,
     step_pattern: str | None = None,
     align: str = "collectives",
-    peak_gbs: float | None = None,
+    peak: Peak | None = None,
 ) -> Document:
     """Analyse a trace for a report.
 
-    `peak_gbs` is what the link between the ranks can carry each way, where that is known.
+    `peak` is what the link between the ranks can carry, where that is known.
 
     Ranks that are not asked for are still those that the others waited for.
 
@@ -90,7 +97,9 @@ def build(
     matching = match(trace, align)
     every, trace = trace, only(trace, ranks)
     chosen = windows(trace, window, step_pattern)
-    sizes = bandwidth(every, windows(every, window, step_pattern) if ranks else chosen, peak_gbs)
+    of_all = windows(every, window, step_pattern) if ranks else chosen
+    sweep = bandwidth(every, of_all, peak.among(every.ranks) if peak else None)
+    by_size = Rates.none() if sweep else rates(every, matching, of_all, peak)
     kept = every.ops["rank"].isin(trace.ranks["rank"]).to_numpy()
     result = overlap(trace, chosen, matching.only(kept))
     names = tally(trace, chosen)
@@ -104,8 +113,10 @@ def build(
         gpus=tuple(dict.fromkeys(trace.ranks["gpu"].dropna())),
         n_ops_outside=len(trace.ops) - int(result.ranks["n_ops"].sum()),
         n_ranks=n_ranks,
-        bandwidth=sizes,
-        warnings=_warnings(trace, result, names, n_ranks, sizes),
+        bandwidth=sweep,
+        rates=by_size,
+        peak=peak if (sweep or by_size).table["peak_gbs"].notna().any() else None,
+        warnings=_warnings(trace, result, names, n_ranks, sweep) + by_size.notes,
     )
 
 

@@ -35,6 +35,7 @@ def as_dict(document: Document) -> dict[str, Any]:
         "collectives": records(document.overlap.collectives),
         "stragglers": records(document.stragglers),
         "bandwidth": [] if document.bandwidth is None else records(document.bandwidth.table),
+        "bandwidth_by_size": records(document.rates.table),
         "unclassified": records(document.unclassified[["name", "count", "sum_ns"]]),
         "warnings": list(document.warnings),
     }
@@ -66,6 +67,7 @@ def _provenance(document: Document) -> dict[str, Any]:
         "origin_ns": said.origin_ns,
         "command": said.command,
         "link": said.link,
+        "peak": document.peak and {"gbs": document.peak.gbs, "how": document.peak.how},
         "from_ranges": said.from_ranges,
         "window": {
             "mode": window.mode,
@@ -162,6 +164,10 @@ def _where_time_went(document: Document, unit: tuple[int, str]) -> list[str]:
             for c in records(collectives)
         ]
         lines += ["", *_table(head, rows)]
+    shown = bandwidth.by_size(document.rates)
+    if shown is not None:
+        title, head, rows = shown
+        lines += ["", f"{title}:", "", *_table([h.replace("\n", " ") for h in head], rows)]
     return lines
 
 

@@ -25,6 +25,7 @@ WIDTH = 80
 MOST_RANKS = 16
 MOST_UNKNOWN = 8
 MOST_WAITED_FOR = 8
+MOST_SIZES = 8
 """Rows shown; the rest is counted, and the JSON has it."""
 
 MOST_STEPS = 3
@@ -62,6 +63,7 @@ def render(document: Document, *, colour: bool = False) -> str:
         _ranks(console, document)
         _collectives(console, document)
         _waited_for(console, document)
+        _by_size(console, document)
     _unknown(console, document)
     _warnings(console, document)
     written = console.file
@@ -110,6 +112,8 @@ def setting(document: Document) -> list[tuple[str, str]]:
     lines.append(("window", _window(document)))
     if said.link is not None:
         lines.append(("link", f"paced: {said.link}"))
+    if document.peak is not None:
+        lines.append(("peak", document.peak.how))
     return lines
 
 
@@ -351,6 +355,21 @@ def _waited_for(console: Console, document: Document) -> None:
     console.print(out)
     if len(table) > MOST_WAITED_FOR:
         console.print(Text(f"{len(table) - MOST_WAITED_FOR} more ranks: the JSON lists all", style="dim"))
+
+
+def _by_size(console: Console, document: Document) -> None:
+    """What the collectives take, size by size; nothing where no bytes are known."""
+    shown = bandwidth.by_size(document.rates)
+    if shown is None:
+        return
+    title, head, rows = shown
+    out = _table(console, title, head)
+    for row in rows[:MOST_SIZES]:
+        out.add_row(*row)
+    console.print(out)
+    if len(rows) > MOST_SIZES:
+        more = f"{len(rows) - MOST_SIZES} more sizes, of less time: the JSON lists all"
+        console.print(Text(more, style="dim"))
 
 
 def _unknown(console: Console, document: Document) -> None:
