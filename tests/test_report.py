@@ -137,6 +137,7 @@ def test_json_is_pinned(tmp_path: Path) -> None:
         "stragglers",
         "bandwidth",
         "bandwidth_by_size",
+        "bandwidth_by_group",
         "unclassified",
         "warnings",
     ]

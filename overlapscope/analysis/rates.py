@@ -6,6 +6,7 @@ matched over the ranks.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +17,7 @@ from .bandwidth import figures, inside, transfers, within
 from .matching import Matching
 from .window import Windows
 
-__all__ = ["RATE_COLUMNS", "Peak", "Rates", "rates"]
+__all__ = ["GROUP_COLUMNS", "RATE_COLUMNS", "Peak", "Rates", "rates"]
 
 RATE_COLUMNS: dict[str, str] = {
     "collective": "object",
@@ -29,6 +30,15 @@ RATE_COLUMNS: dict[str, str] = {
     "algbw_gbs": "Float64",
     "busbw_gbs": "Float64",
     "peak_gbs": "Float64",
+}
+
+GROUP_COLUMNS: dict[str, str] = {
+    "collective": "object",
+    "bytes": "int64",
+    "ranks": "object",
+    "exchanges": "int64",
+    "time_ns": "int64",
+    "busbw_gbs": "Float64",
 }
 
 KEY = ["collective", "bytes", "ranks"]
@@ -69,17 +79,20 @@ class Rates:
         ``p99_ns``: median and 99th percentile; ``algbw_gbs`` = bytes / time_ns, ``busbw_gbs`` = algbw ×
         :func:`overlapscope.analysis.bandwidth.bus_factor`; ``peak_gbs`` of the link. Rates are missing where no
         time passed, busbw where it is not defined, the peak where it is not known.
+    groups : DataFrame
+        The same of each communicator, where a row of `table` is of several: ``ranks`` are the ranks it joins.
     notes : tuple of str
         What was left out and why.
     """
 
     table: pd.DataFrame
+    groups: pd.DataFrame
     notes: tuple[str, ...] = ()
 
     @classmethod
     def none(cls) -> Rates:
         """Without a row."""
-        return cls(pd.DataFrame(columns=list(RATE_COLUMNS)).astype(RATE_COLUMNS))
+        return cls(_frame([], RATE_COLUMNS), _frame([], GROUP_COLUMNS))
 
 
 def rates(trace: Trace, matching: Matching, windows: Windows, peak: Peak | None = None) -> Rates:
@@ -102,23 +115,32 @@ def rates(trace: Trace, matching: Matching, windows: Windows, peak: Peak | None 
     """
     ops = _ops(trace, matching, windows)
     exchanges, cut = _exchanges(ops)
-    rows = []
-    for (collective, nbytes, ranks), some in exchanges.groupby(KEY, sort=True):
-        among = ops["communicator"].isin(some["communicator"]) & (ops["collective"] == collective)
+    rows, groups = [], []
+    for key, some in exchanges.groupby(KEY, sort=True):
+        members = _members(ops, some)
+        alike = dict(zip(KEY, key, strict=True))
         rows.append(
             {
-                "collective": collective,
-                "bytes": nbytes,
-                "ranks": ranks,
+                **alike,
                 "exchanges": len(some),
                 "sum_ns": int(some["time"].sum()),
-                **figures(collective, nbytes, ranks, np.sort(some["time"].to_numpy())),
-                "peak_gbs": None if peak is None else _of_all(peak, trace, ops[among]),
+                **_figures(key, some),
+                "peak_gbs": None if peak is None else _of_all(peak, trace, members.values()),
             }
         )
-    table = pd.DataFrame(rows, columns=list(RATE_COLUMNS)).astype(RATE_COLUMNS)
+        for group, ranks in members.items() if len(members) > 1 else ():
+            mine = some[some["communicator"] == group]
+            groups.append({**alike, "ranks": ranks, "exchanges": len(mine), **_figures(key, mine)})
     note = f"bandwidth is without {cut:,} collectives, which not every rank has whole inside the window"
-    return Rates(table, (note,) if cut else ())
+    return Rates(_frame(rows, RATE_COLUMNS), _frame(groups, GROUP_COLUMNS), (note,) if cut else ())
+
+
+def _frame(rows: list[dict[str, object]], columns: dict[str, str]) -> pd.DataFrame:
+    return pd.DataFrame(rows, columns=list(columns)).astype(columns)
+
+
+def _figures(key: tuple[str, int, int], some: pd.DataFrame) -> dict[str, int | float | None]:
+    return figures(*key, np.sort(some["time"].to_numpy()))
 
 
 def _ops(trace: Trace, matching: Matching, windows: Windows) -> pd.DataFrame:
@@ -149,12 +171,17 @@ def _exchanges(ops: pd.DataFrame) -> tuple[pd.DataFrame, int]:
     return told[told["whole"]], int((told["touched"] & ~told["whole"]).sum())
 
 
-def _of_all(peak: Peak, trace: Trace, ops: pd.DataFrame) -> float | None:
-    """The peak between the ranks of each communicator; None where it is not known of one."""
-    known = [
-        peak.among(trace.ranks[trace.ranks["rank"].isin(ranks.unique())])
-        for _, ranks in ops.groupby("communicator")["rank"]
+def _members(ops: pd.DataFrame, some: pd.DataFrame) -> dict[int, tuple[int, ...]]:
+    """The ranks of each communicator of some exchanges of one collective; -1 is the one where none is recorded."""
+    of = ops[
+        ops["communicator"].isin(some["communicator"]) & (ops["collective"] == some["collective"].iloc[0])
     ]
+    return {int(c): tuple(np.unique(rank).tolist()) for c, rank in of.groupby("communicator")["rank"]}
+
+
+def _of_all(peak: Peak, trace: Trace, groups: Iterable[tuple[int, ...]]) -> float | None:
+    """The peak between the ranks of each group; None where it is not known of one."""
+    known = [peak.among(trace.ranks[trace.ranks["rank"].isin(ranks)]) for ranks in groups]
     return None if None in known else peak.gbs
 
 

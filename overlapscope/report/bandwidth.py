@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import pandas as pd
 
 from ..analysis.bandwidth import Bandwidth
 from ..analysis.rates import Rates
 from .words import size
 
-__all__ = ["by_size", "headline", "laid_out", "tables"]
+__all__ = ["by_size", "headline", "laid_out", "slow", "tables"]
+
+SLOW = Fraction(5, 4)
+"""Of the usual time: groups of GPUs on a healthy machine differ by a few percent, a lane that is down shows more."""
+
+FEWEST = 3
+"""Groups, and exchanges of each, from which on one can be told to be the odd one."""
 
 FEW = 100
 """Of fewer exchanges the 99th percentile is the longest, which the head of the column says."""
@@ -71,6 +79,25 @@ def by_size(found: Rates) -> tuple[str, list[str], list[list[str]]] | None:
         for row in table.to_dict("records")
     ]
     return "Bandwidth (median transfer of each size)", [*head, *["% of\npeak"] * peak], rows
+
+
+def slow(found: Rates) -> list[str]:
+    """Of each size the group of ranks that takes much longer than most, in a sentence."""
+    lines = []
+    # Groups alike: neighbours (tensor parallel) and ranks of several nodes (data parallel) have other links.
+    apart = found.groups["ranks"].map(lambda ranks: tuple(rank - ranks[0] for rank in ranks))
+    for (collective, nbytes, _), some in found.groups.groupby(["collective", "bytes", apart], sort=False):
+        some = some[some["exchanges"] >= FEWEST]
+        if len(some) < FEWEST:
+            continue
+        slowest, usual = some.loc[some["time_ns"].idxmax()], some["time_ns"].median()
+        if slowest["time_ns"] > SLOW * usual:
+            members = ", ".join(map(str, slowest["ranks"]))
+            lines.append(
+                f"Slow: {collective} of {size(nbytes)} between ranks {members} takes {_time(slowest['time_ns'])} µs, "
+                f"and {_time(usual)} µs in most of the {len(some)} groups."
+            )
+    return lines
 
 
 def _title(collective: str, some: pd.DataFrame) -> str:

@@ -36,6 +36,7 @@ def as_dict(document: Document) -> dict[str, Any]:
         "stragglers": records(document.stragglers),
         "bandwidth": [] if document.bandwidth is None else records(document.bandwidth.table),
         "bandwidth_by_size": records(document.rates.table),
+        "bandwidth_by_group": records(document.rates.groups),
         "unclassified": records(document.unclassified[["name", "count", "sum_ns"]]),
         "warnings": list(document.warnings),
     }

@@ -370,6 +370,8 @@ def _by_size(console: Console, document: Document) -> None:
     if len(rows) > MOST_SIZES:
         more = f"{len(rows) - MOST_SIZES} more sizes, of less time: the JSON lists all"
         console.print(Text(more, style="dim"))
+    for line in bandwidth.slow(document.rates):
+        console.print(Text(line))
 
 
 def _unknown(console: Console, document: Document) -> None:
