@@ -40,7 +40,7 @@ class Plants:
     slow_nodes: tuple[int, ...] = ()  # transfers take twice as long there
     contention: float = 0.0  # GEMMs under communication take longer by this share
     offset: int = 0  # clocks are off by up to so many ns either way
-    drift: float = 0.0  # and gain or lose up to so much
+    drift: float = 0.0  # and gain or lose up to so much: the first node's nothing, the others' evenly between
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +98,7 @@ def simulate(plants: Plants, seed: int = 1) -> Simulated:
         assert bool((now >= latest).all() and (now <= end).all())
         wire += end - now
     offset = np.where(np.arange(NODES) == 0, 0, rng.integers(-plants.offset, plants.offset + 1, NODES))
-    drift = np.where(np.arange(NODES) == 0, 0, rng.uniform(-plants.drift, plants.drift, NODES))
+    drift = np.concatenate([[0], np.linspace(-plants.drift, plants.drift, NODES - 1)])
     true = made(rows, _steps(), ranks=RANKS)
     devices = true.ranks.assign(device=local, gpu="NVIDIA H100 80GB HBM3", clock=node)
     true = replace(true, ranks=devices.assign(clock=0))

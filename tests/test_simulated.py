@@ -35,20 +35,17 @@ def sound() -> Simulated:
 
 
 def test_clocks(planted: Simulated) -> None:
-    """Half way each node's times are right to 2 µs; at the ends of three seconds, where a drift too small to be
-    plain adds to that, to 3 µs."""
+    """Offset and drift of each node beside the first, wherever in the three seconds one looks."""
     found = match(planted.trace).clocks
     assert np.abs(planted.offset[1:]).min() > 100 * US
     ops, true = planted.trace.ops, planted.true.ops
     for node in range(NODES):
         clock, here = found[PER_NODE * node], (ops["rank"] == PER_NODE * node).to_numpy()
-        off = clock.common(ops.loc[here, "end"].to_numpy()) - true.loc[here, "end"].to_numpy()
-        assert abs(off[len(off) // 2]) <= CLOCK
-        assert np.abs(off).max() <= 3 * US
-        plain = abs(planted.drift[node]) > 2e-6
-        assert abs(clock.drift - planted.drift[node]) < (0.5e-6 if plain else 2e-6)
+        for column in ("start", "end"):
+            off = clock.common(ops.loc[here, column].to_numpy()) - true.loc[here, column].to_numpy()
+            assert np.abs(off).max() <= CLOCK
+        assert abs(clock.drift - planted.drift[node]) < 0.5e-6
         assert (clock.spread or 0) <= CLOCK
-    assert np.count_nonzero(np.abs(planted.drift) > 2e-6) >= 4
 
 
 def test_every_collective_is_matched(planted: Simulated, report: document.Document) -> None:
