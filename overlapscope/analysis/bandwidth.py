@@ -20,6 +20,7 @@ from ..classify import Kind
 from ..intervals import Int64, covered
 from ..markers import Point
 from ..trace import NA, Trace
+from .clocks import Clocks
 from .window import Windows, find_steps
 
 __all__ = [
@@ -73,7 +74,9 @@ class Bandwidth:
     notes: tuple[str, ...] = ()
 
 
-def bandwidth(trace: Trace, windows: Windows, peak_gbs: float | None = None) -> Bandwidth | None:
+def bandwidth(
+    trace: Trace, windows: Windows, peak_gbs: float | None = None, clocks: Clocks | None = None
+) -> Bandwidth | None:
     """Time and bandwidth of every size of a sweep; None where the trace holds no sweep.
 
     Parameters
@@ -84,14 +87,17 @@ def bandwidth(trace: Trace, windows: Windows, peak_gbs: float | None = None) -> 
         Only exchanges that lie whole inside the window of every rank count.
     peak_gbs : float, optional
         What the link between the ranks can carry each way, GB/s.
+    clocks : Clocks, optional
+        How those of the ranks run beside one another, as `match` finds it; by default as the trace has it.
     """
+    clocks = clocks or Clocks()
     marked = _marked(trace)
     if not len(marked):
         return None
     points = {name: Point.parse(name) for name in marked["name"].unique()}
     ranks = trace.provenance.world_size or len(trace.ranks)
-    why = _incomparable(trace, ranks)
-    times, notes = ({}, [why]) if why else _times(trace, marked, windows)
+    why = _incomparable(trace, ranks, clocks)
+    times, notes = ({}, [why]) if why else _times(trace, marked, windows, clocks)
     rows = [
         _row(point, ranks, times.get(name, np.empty(0, np.int64)), peak_gbs)
         for name, point in points.items()
@@ -217,16 +223,18 @@ def _with_ops(trace: Trace, rank: int, ranges: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _incomparable(trace: Trace, ranks: int) -> str | None:
+def _incomparable(trace: Trace, ranks: int, clocks: Clocks) -> str | None:
     """Why times of one rank cannot be set against another's, if so."""
     if len(trace.ranks) < ranks:
         return f"no times: only {len(trace.ranks)} of {ranks} ranks are in the trace, and the last to start counts"
-    if len(trace.ranks) > 1 and not trace.provenance.one_clock:
+    if len(trace.ranks) > 1 and not (trace.provenance.one_clock or clocks.of_rank):
         return "no times: the clocks of the ranks' files are not aligned, and the last rank to start counts"
     return None
 
 
-def _times(trace: Trace, marked: pd.DataFrame, windows: Windows) -> tuple[Mapping[str, Int64], list[str]]:
+def _times(
+    trace: Trace, marked: pd.DataFrame, windows: Windows, clocks: Clocks
+) -> tuple[Mapping[str, Int64], list[str]]:
     """Times by name of the range, ascending, of what all ranks have; and a note of what not all have."""
     key = ["step", "name"]
     each = marked.groupby([*key, "rank"], sort=False).size().unstack(fill_value=0)
@@ -241,7 +249,10 @@ def _times(trace: Trace, marked: pd.DataFrame, windows: Windows) -> tuple[Mappin
     notes = (
         [f"exchanges left out, since not every rank has them inside the window: {partly}"] if partly else []
     )
-    kept = marked[complete]
+    kept = marked[complete].copy()
+    for rank, here in kept.groupby("rank").groups.items():
+        for column in ("start", "end"):
+            kept.loc[here, column] = clocks[int(rank)].common(kept.loc[here, column].to_numpy())
     time = transfers(kept)
     names = kept.drop_duplicates("instance").set_index("instance")["name"]
     return {str(name): np.sort(some.to_numpy()) for name, some in time.groupby(names)}, notes

@@ -98,7 +98,7 @@ def build(
     every, trace = trace, only(trace, ranks)
     chosen = windows(trace, window, step_pattern)
     of_all = windows(every, window, step_pattern) if ranks else chosen
-    sweep = bandwidth(every, of_all, peak.among(every.ranks) if peak else None)
+    sweep = bandwidth(every, of_all, peak.among(every.ranks) if peak else None, matching.clocks)
     by_size = Rates.none() if sweep else rates(every, matching, of_all, peak)
     kept = every.ops["rank"].isin(trace.ranks["rank"]).to_numpy()
     result = overlap(trace, chosen, matching.only(kept))
