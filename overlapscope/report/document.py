@@ -1,9 +1,13 @@
-"""Everything a report says, gathered once; the renderers only lay it out."""
+"""Everything a report says, gathered once; the renderers only lay it out.
+
+What not every layout shows is measured when it is first asked for: a large trace should not pay for it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import pandas as pd
 
@@ -23,7 +27,7 @@ from ..trace import NA, Provenance, Trace
 __all__ = ["Document", "build", "only"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Document:
     """A report before it is laid out.
 
@@ -47,16 +51,14 @@ class Document:
         How many ranks the program has, as far as the trace tells; more than are shown where only some are.
     bandwidth : Bandwidth or None
         Of a sweep over sizes: what each takes, always of all ranks.
-    contention : Contention
-        How much compute is slowed down by the communication that it hides.
-    steps : Steps
-        The figures of each step; without rows where the window is not of steps.
     by : str or None
         What the report is broken down by, if asked: range, stream, collective, step or rank.
-    table : DataFrame or None
-        The rows of it; by range also where nothing was asked and the trace has ranges.
     warnings : tuple of str
         All that a reader must know before trusting a figure.
+    trace : Trace
+        What is reported on: the ranks asked for.
+    step_pattern : str or None
+        Names of step ranges, if given.
     """
 
     provenance: Provenance
@@ -69,16 +71,36 @@ class Document:
     n_ops_outside: int
     n_ranks: int
     bandwidth: Bandwidth | None
-    contention: Contention
-    steps: Steps
     by: str | None
-    table: pd.DataFrame | None
     warnings: tuple[str, ...]
+    trace: Trace
+    step_pattern: str | None
 
     @property
     def n_steps(self) -> int:
         """Steps over all ranks; where there are none, one window a rank."""
         return sum(self.overlap.windows.n_steps.values()) or len(self.overlap.ranks)
+
+    @cached_property
+    def contention(self) -> Contention:
+        """How much compute is slowed down by the communication that it hides."""
+        return contention(self.trace, self.overlap.windows)
+
+    @cached_property
+    def steps(self) -> Steps:
+        """The figures of each step; without rows where the window is not of steps."""
+        return steps(self.trace, self.step_pattern) if self.overlap.windows.mode == "steps" else Steps.none()
+
+    @cached_property
+    def table(self) -> pd.DataFrame | None:
+        """What was asked for, row by row; by range also where nothing was asked and the trace has ranges."""
+        if self.by == "range" or (self.by is None and len(self.trace.ranges)):
+            return by_range(self.trace, self.overlap, self.step_pattern)
+        if self.by == "stream":
+            return by_stream(self.trace, self.overlap)
+        if self.by == "step":
+            return self.steps.table
+        return {"collective": self.overlap.collectives, "rank": self.overlap.ranks}.get(self.by or "")
 
 
 def build(
@@ -110,7 +132,8 @@ def build(
     kept = every.ops["rank"].isin(trace.ranks["rank"]).to_numpy()
     result = overlap(trace, chosen, matching.only(kept))
     names = tally(trace, chosen)
-    each = steps(trace, step_pattern) if chosen.mode == "steps" else Steps.none()
+    if by == "step" and chosen.mode != "steps":
+        raise OptionError("the window is not of steps", "use --window steps", "--by step")
     return Document(
         provenance=trace.provenance,
         overlap=result,
@@ -121,27 +144,12 @@ def build(
         gpus=tuple(dict.fromkeys(trace.ranks["gpu"].dropna())),
         n_ops_outside=len(trace.ops) - int(result.ranks["n_ops"].sum()),
         n_ranks=n_ranks,
-        contention=contention(trace, chosen),
-        steps=each,
-        by=by,
-        table=_table(trace, result, each, by, step_pattern),
         bandwidth=sizes,
+        by=by,
         warnings=_warnings(trace, result, names, n_ranks, sizes),
+        trace=trace,
+        step_pattern=step_pattern,
     )
-
-
-def _table(
-    trace: Trace, result: Overlap, each: Steps, by: str | None, step_pattern: str | None
-) -> pd.DataFrame | None:
-    if by == "range" or (by is None and len(trace.ranges)):
-        return by_range(trace, result, step_pattern)
-    if by == "stream":
-        return by_stream(trace, result)
-    if by == "step":
-        if not len(each.table):
-            raise OptionError("the window is not of steps", "use --window steps", "--by step")
-        return each.table
-    return {"collective": result.collectives, "rank": result.ranks}.get(by or "")
 
 
 def only(trace: Trace, ranks: Sequence[int] | None) -> Trace:
