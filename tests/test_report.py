@@ -68,8 +68,7 @@ Upper bounds of the gain, all else as recorded, if
   the link were infinitely fast           at most 25.0 % (1.33x)
   communication hid wherever compute is   at most 25.0 % (1.33x)
 
-Slowdown of compute under communication: n/a. No op ran under it for most of its
-time.
+Slowdown of compute under communication: n/a. No op ran under it to 90 %.
 Steps: median 8.000 ms (spread 0.000 ms), 2.000 ms of it exposed.
 
 Communication (ms, 2 steps together, mean of 2 ranks)
