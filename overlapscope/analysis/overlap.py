@@ -18,7 +18,20 @@ from ..trace import NA, Trace
 from .matching import Matching, Places, match
 from .window import Windows, windows
 
-__all__ = ["COLLECTIVE_COLUMNS", "INSTANCE_COLUMNS", "RANK_COLUMNS", "Overlap", "overlap"]
+__all__ = [
+    "COLLECTIVE_COLUMNS",
+    "COMPUTE",
+    "INSTANCE_COLUMNS",
+    "RANK_COLUMNS",
+    "Overlap",
+    "of_kind",
+    "overlap",
+    "running",
+    "touching",
+]
+
+COMPUTE = (Kind.GEMM, Kind.ATTENTION, Kind.COMPUTE)
+"""What counts as compute."""
 
 RANK_COLUMNS: dict[str, str] = {
     "rank": "int64",
@@ -169,10 +182,9 @@ def _of_rank(
     code = {k: i for i, k in enumerate(Kind)}
 
     def spans(*wanted: Kind) -> Spans:
-        mask = np.isin(kind, [code[k] for k in wanted])
-        return intersect(union(start[mask], end[mask]), window)
+        return running(ops, *wanted) & window
 
-    G, A, C = spans(Kind.GEMM), spans(Kind.ATTENTION), spans(Kind.GEMM, Kind.ATTENTION, Kind.COMPUTE)
+    G, A, C = spans(Kind.GEMM), spans(Kind.ATTENTION), spans(*COMPUTE)
     M, X = spans(Kind.COMM), spans(Kind.MEMORY)
     T = measure(window)
     busy = C | M
@@ -195,7 +207,7 @@ def _of_rank(
     assert parts == T, f"rank {rank}: the parts add up to {parts} ns, the window is {T} ns"
     figures["overlap_ratio"] = _ratio(figures["overlap_ns"], figures["comm_ns"])
     figures["gemm_overlap_ratio"] = _ratio(figures["gemm_overlap_ns"], figures["comm_ns"])
-    inside = _touching(window, start, end)
+    inside = touching(window, start, end)
     figures["n_comm"] = int(np.count_nonzero(inside & (kind == code[Kind.COMM])))
     figures["n_gemm"] = int(np.count_nonzero(inside & (kind == code[Kind.GEMM])))
     figures["n_ops"] = int(np.count_nonzero(inside))
@@ -207,6 +219,18 @@ def _of_rank(
         f"rank {rank}: exposed time is not shared out"
     )
     return figures, comm, _by_collective(comm, window, C)
+
+
+def running(ops: pd.DataFrame, *kinds: Kind) -> Spans:
+    """When at least one op of these kinds runs."""
+    mask = of_kind(ops, *kinds)
+    return union(ops["start"].to_numpy()[mask], ops["end"].to_numpy()[mask])
+
+
+def of_kind(ops: pd.DataFrame, *kinds: Kind) -> npt.NDArray[np.bool_]:
+    """Mask of the ops of these kinds."""
+    code = {kind: i for i, kind in enumerate(Kind)}
+    return np.isin(ops["kind"].cat.codes.to_numpy(), [code[kind] for kind in kinds])
 
 
 def _instances(
@@ -283,7 +307,7 @@ def _where(known: npt.NDArray[np.bool_], values: Int64) -> pd.arrays.IntegerArra
     return pd.arrays.IntegerArray(np.where(known, values, 0), ~known)
 
 
-def _touching(window: Spans, start: Int64, end: Int64) -> npt.NDArray[np.bool_]:
+def touching(window: Spans, start: Int64, end: Int64) -> npt.NDArray[np.bool_]:
     """Ops with a part in the window; an op without length counts where it lies in or at the edge of it."""
     if not len(window):
         return np.zeros(len(start), np.bool_)
