@@ -16,9 +16,16 @@ from ..classify import Kind
 from ..intervals import Int64, Spans, claim, covered, intersect, measure, subtract, union
 from ..trace import NA, Trace
 from .matching import Matching, Places, match
+from .selection import COMPUTE, running, touching
 from .window import Windows, windows
 
-__all__ = ["COLLECTIVE_COLUMNS", "INSTANCE_COLUMNS", "RANK_COLUMNS", "Overlap", "overlap"]
+__all__ = [
+    "COLLECTIVE_COLUMNS",
+    "INSTANCE_COLUMNS",
+    "RANK_COLUMNS",
+    "Overlap",
+    "overlap",
+]
 
 RANK_COLUMNS: dict[str, str] = {
     "rank": "int64",
@@ -169,10 +176,9 @@ def _of_rank(
     code = {k: i for i, k in enumerate(Kind)}
 
     def spans(*wanted: Kind) -> Spans:
-        mask = np.isin(kind, [code[k] for k in wanted])
-        return intersect(union(start[mask], end[mask]), window)
+        return running(ops, *wanted) & window
 
-    G, A, C = spans(Kind.GEMM), spans(Kind.ATTENTION), spans(Kind.GEMM, Kind.ATTENTION, Kind.COMPUTE)
+    G, A, C = spans(Kind.GEMM), spans(Kind.ATTENTION), spans(*COMPUTE)
     M, X = spans(Kind.COMM), spans(Kind.MEMORY)
     T = measure(window)
     busy = C | M
@@ -195,7 +201,7 @@ def _of_rank(
     assert parts == T, f"rank {rank}: the parts add up to {parts} ns, the window is {T} ns"
     figures["overlap_ratio"] = _ratio(figures["overlap_ns"], figures["comm_ns"])
     figures["gemm_overlap_ratio"] = _ratio(figures["gemm_overlap_ns"], figures["comm_ns"])
-    inside = _touching(window, start, end)
+    inside = touching(window, start, end)
     figures["n_comm"] = int(np.count_nonzero(inside & (kind == code[Kind.COMM])))
     figures["n_gemm"] = int(np.count_nonzero(inside & (kind == code[Kind.GEMM])))
     figures["n_ops"] = int(np.count_nonzero(inside))
@@ -281,15 +287,6 @@ def _parts(instances: pd.DataFrame) -> dict[str, int | None]:
 
 def _where(known: npt.NDArray[np.bool_], values: Int64) -> pd.arrays.IntegerArray:
     return pd.arrays.IntegerArray(np.where(known, values, 0), ~known)
-
-
-def _touching(window: Spans, start: Int64, end: Int64) -> npt.NDArray[np.bool_]:
-    """Ops with a part in the window; an op without length counts where it lies in or at the edge of it."""
-    if not len(window):
-        return np.zeros(len(start), np.bool_)
-    # One more instant on either side takes in an empty op at the very edge.
-    empty = (start == end) & (covered(window, start - 1, end + 1) > 0)
-    return np.asarray((covered(window, start, end) > 0) | empty, np.bool_)
 
 
 def _ratio(part: int | float | None, whole: int | float | None) -> float | None:

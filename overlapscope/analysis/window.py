@@ -11,10 +11,18 @@ import numpy.typing as npt
 import pandas as pd
 
 from ..errors import OptionError
-from ..intervals import EMPTY, Spans, outermost, span, union
+from ..intervals import EMPTY, Int64, Spans, outermost, span, union
 from ..trace import LIMIT, NA, Trace
 
-__all__ = ["STEP_PATTERN", "WARMUP_PATTERN", "Windows", "find_steps", "windows"]
+__all__ = [
+    "STEP_PATTERN",
+    "WARMUP_PATTERN",
+    "Windows",
+    "find_steps",
+    "step_bounds",
+    "step_ranges",
+    "windows",
+]
 
 STEP_PATTERN = r"(?i)^(?:profilerstep#|(?:step|iteration|iter)[ _#:]?\s?)(\d+)$"
 """PyTorch's own step ranges, and what people write by hand."""
@@ -87,6 +95,21 @@ def windows(trace: Trace, spec: str | None = None, step_pattern: str | None = No
 
 def find_steps(trace: Trace, pattern: str | None = None) -> pd.DataFrame:
     """The step ranges of every rank: rank, name, start, end (ns), warmup; by rank and start."""
+    is_step, is_warmup = step_ranges(trace, pattern)
+    closed = (trace.ranges["end"] != NA).to_numpy()
+    found = trace.ranges.assign(warmup=is_warmup)[(is_step | is_warmup) & closed]
+    parts = []
+    for _, mine in found.groupby("rank"):
+        # A step told on two threads, or a step range inside another, is one step.
+        parts.append(mine[outermost(mine["start"].to_numpy(), mine["end"].to_numpy())])
+    steps = pd.concat(parts) if parts else found
+    return steps[list(STEP_COLUMNS)].astype({"name": object}).reset_index(drop=True)
+
+
+def step_ranges(
+    trace: Trace, pattern: str | None = None
+) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    """Which rows of ``trace.ranges`` are steps, and which are warm-up steps, wherever they lie."""
     try:
         step = re.compile(pattern or STEP_PATTERN)
     except (re.error, OverflowError, RecursionError) as error:
@@ -100,13 +123,7 @@ def find_steps(trace: Trace, pattern: str | None = None) -> pd.DataFrame:
         is_step |= roles == "step"
     else:  # whoever names a warm-up a step wants it as one
         is_warmup &= False
-    found = ranges.assign(warmup=is_warmup)[(is_step | is_warmup) & (ranges["end"] != NA)]
-    parts = []
-    for _, mine in found.groupby("rank"):
-        # A step told on two threads, or a step range inside another, is one step.
-        parts.append(mine[outermost(mine["start"].to_numpy(), mine["end"].to_numpy())])
-    steps = pd.concat(parts) if parts else found
-    return steps[list(STEP_COLUMNS)].astype({"name": object}).reset_index(drop=True)
+    return is_step.to_numpy(), is_warmup.to_numpy()
 
 
 def _whole(trace: Trace, note: str | None = None) -> Windows:
@@ -139,8 +156,9 @@ def _steps(trace: Trace, steps: pd.DataFrame, pattern: str | None) -> Windows:
     without_ops: dict[str, None] = {}  # in order, each once
     for rank in ranks:
         mine = kept[kept["rank"] == rank]
-        of_rank[rank], filled = _step_windows(trace.of_rank(rank), mine)
-        n_steps[rank] = int(filled.sum())
+        which, start, end = step_bounds(trace.of_rank(rank), mine)
+        of_rank[rank], n_steps[rank] = union(start, end), len(which)
+        filled = np.isin(np.arange(len(mine)), which)
         names.append(tuple(mine.loc[filled, "name"]))
         told.add(tuple(mine["name"]))
         without_ops |= dict.fromkeys(mine.loc[~filled, "name"])
@@ -161,20 +179,26 @@ def _steps(trace: Trace, steps: pd.DataFrame, pattern: str | None) -> Windows:
     )
 
 
-def _step_windows(ops: pd.DataFrame, steps: pd.DataFrame) -> tuple[Spans, npt.NDArray[np.bool_]]:
-    """From the first op launched inside each step to the last one's end, and which steps have one.
+def step_bounds(ops: pd.DataFrame, steps: pd.DataFrame) -> tuple[Int64, Int64, Int64]:
+    """When each of a rank's steps runs: from the first op launched inside it to the last one's end.
 
-    An op without a launch counts by its start.
+    An op without a launch counts by its start. Bounds of two steps may overlap.
+
+    Returns
+    -------
+    (which, start, end)
+        One entry per step in which an op was launched; `which` is its position in `steps`.
     """
     start, end, launch = (ops[c].to_numpy() for c in ("start", "end", "launch"))
     launch = np.where(launch == NA, start, launch)
     order = np.argsort(launch, kind="stable")
     first = np.searchsorted(launch[order], steps["start"].to_numpy())
     last = np.searchsorted(launch[order], steps["end"].to_numpy())
-    inside = [order[a:b] for a, b in zip(first, last, strict=True) if b > a]
+    which = np.flatnonzero(last > first)
+    inside = [order[first[i] : last[i]] for i in which.tolist()]
     starts = np.array([start[i].min() for i in inside], np.int64)
     ends = np.array([end[i].max() for i in inside], np.int64)
-    return union(starts, ends), last > first
+    return which, starts, ends
 
 
 def _range(trace: Trace, spec: str) -> Windows:

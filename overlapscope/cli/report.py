@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
@@ -32,6 +32,14 @@ if TYPE_CHECKING:
 __all__ = ["Format", "report", "show"]
 
 
+class By(str, Enum):
+    RANGE = "range"
+    STREAM = "stream"
+    COLLECTIVE = "collective"
+    STEP = "step"
+    RANK = "rank"
+
+
 class Format(str, Enum):
     TEXT = "text"
     JSON = "json"
@@ -43,6 +51,10 @@ def report(
     paths: Paths,
     format: Annotated[Format, typer.Option("--format", help="How to lay the report out.")] = Format.TEXT,
     output: Output = None,
+    by: Annotated[
+        Optional[By],  # noqa: UP045 typer reads it at run time, on 3.10 too
+        typer.Option("--by", help="Break down by this, with every row; JSON gets it as by_range and so on."),
+    ] = None,
     window: Window = None,
     rank: Ranks = None,
     step_pattern: StepPattern = None,
@@ -69,6 +81,7 @@ def report(
             window=window,
             ranks=rank,
             step_pattern=step_pattern,
+            by=None if by is None else by.value,
             align=align,
             peak=peak_of(trace, link),
         )
