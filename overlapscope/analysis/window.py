@@ -11,10 +11,10 @@ import numpy.typing as npt
 import pandas as pd
 
 from ..errors import OptionError
-from ..intervals import EMPTY, Spans, outermost, span, union
+from ..intervals import EMPTY, Int64, Spans, outermost, span, union
 from ..trace import LIMIT, NA, Trace
 
-__all__ = ["STEP_PATTERN", "WARMUP_PATTERN", "Windows", "find_steps", "windows"]
+__all__ = ["STEP_PATTERN", "WARMUP_PATTERN", "Windows", "find_steps", "step_bounds", "windows"]
 
 STEP_PATTERN = r"(?i)^(?:profilerstep#|(?:step|iteration|iter)[ _#:]?\s?)(\d+)$"
 """PyTorch's own step ranges, and what people write by hand."""
@@ -162,19 +162,33 @@ def _steps(trace: Trace, steps: pd.DataFrame, pattern: str | None) -> Windows:
 
 
 def _step_windows(ops: pd.DataFrame, steps: pd.DataFrame) -> tuple[Spans, npt.NDArray[np.bool_]]:
-    """From the first op launched inside each step to the last one's end, and which steps have one.
+    """A rank's time in its steps, and which of them have an op."""
+    which, start, end = step_bounds(ops, steps)
+    filled = np.zeros(len(steps), np.bool_)
+    filled[which] = True
+    return union(start, end), filled
 
-    An op without a launch counts by its start.
+
+def step_bounds(ops: pd.DataFrame, steps: pd.DataFrame) -> tuple[Int64, Int64, Int64]:
+    """When each of a rank's steps runs: from the first op launched inside it to the last one's end.
+
+    An op without a launch counts by its start. Bounds of two steps may overlap.
+
+    Returns
+    -------
+    (which, start, end)
+        One entry per step in which an op was launched; `which` is its position in `steps`.
     """
     start, end, launch = (ops[c].to_numpy() for c in ("start", "end", "launch"))
     launch = np.where(launch == NA, start, launch)
     order = np.argsort(launch, kind="stable")
     first = np.searchsorted(launch[order], steps["start"].to_numpy())
     last = np.searchsorted(launch[order], steps["end"].to_numpy())
-    inside = [order[a:b] for a, b in zip(first, last, strict=True) if b > a]
+    which = np.flatnonzero(last > first)
+    inside = [order[first[i] : last[i]] for i in which.tolist()]
     starts = np.array([start[i].min() for i in inside], np.int64)
     ends = np.array([end[i].max() for i in inside], np.int64)
-    return union(starts, ends), last > first
+    return which, starts, ends
 
 
 def _range(trace: Trace, spec: str) -> Windows:
