@@ -138,7 +138,9 @@ def compare(
         for kind in kinds
     ]
     collectives.sort(key=lambda c: -max(c.exposed.a or 0, c.exposed.b or 0))
-    alone = None if compute_only is None else _median(_values(compute_only, lambda r: r.times("window"), unit))
+    alone = (
+        None if compute_only is None else _median(_values(compute_only, lambda r: r.times("window"), unit))
+    )
     return Comparison(
         unit,
         times,

@@ -60,22 +60,20 @@ class Samples:
         table = self.steps
         if figure in ("exposed_wait", "exposed_wire"):
             table = table[table["split"] & (table["exposed_unsplit_ns"] == 0)]
-        return (table[f"{figure}_ns"] / self.ranks).tolist()
+        return list(map(float, table[f"{figure}_ns"] / self.ranks))
 
     def ratios(self, part: str, whole: str) -> list[float]:
         """One figure as a share of another in each step where that is not 0."""
         table = self.steps[self.steps[f"{whole}_ns"] > 0]
-        return (table[f"{part}_ns"] / table[f"{whole}_ns"]).tolist()
+        return list(map(float, table[f"{part}_ns"] / table[f"{whole}_ns"]))
 
     def of_collective(self, collective: str, column: str) -> list[float]:
         """``count``, ``union_ns`` or ``exposed_ns`` of a collective in each step, mean of the ranks; 0 where none."""
         mine = self.collectives[self.collectives["collective"] == collective].set_index("step")[column]
-        return (mine.reindex(range(len(self.steps)), fill_value=0) / self.ranks).tolist()
+        return list(map(float, mine.reindex(range(len(self.steps)), fill_value=0) / self.ranks))
 
 
-def samples(
-    trace: Trace, windows: Windows, matching: Matching, step_pattern: str | None = None
-) -> Samples:
+def samples(trace: Trace, windows: Windows, matching: Matching, step_pattern: str | None = None) -> Samples:
     """Measure every step by itself; where the windows are not steps, the whole window as one.
 
     All that runs in a step's time counts in it. A step runs on each rank in its own time; ranks are brought
@@ -136,9 +134,7 @@ def _names(trace: Trace, windows: Windows) -> dict[str, float]:
     return dict(zip(table["name"].tolist(), (table["sum_ns"] / n).tolist(), strict=True))
 
 
-def _figures(
-    ops: pd.DataFrame, start: Int64, end: Int64, place: Places
-) -> tuple[pd.DataFrame, pd.DataFrame]:
+def _figures(ops: pd.DataFrame, start: Int64, end: Int64, place: Places) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Of each of a rank's steps, in ns; and of each collective in it."""
     C, X = _running(ops, *COMPUTE), _running(ops, Kind.MEMORY.value)
     comm = ops[ops["kind"] == Kind.COMM.value]
@@ -175,7 +171,8 @@ def _figures(
             "union_ns": inside(union(begin, finish)),
             "exposed_ns": exposed(own_start[at], own_end[at]),
         }
-        rows.append(pd.DataFrame(told))
+        table = pd.DataFrame(told)
+        rows.append(table[(table["count"] > 0) | (table["union_ns"] > 0)])
     split = int(known.any() or not len(comm))
     return pd.DataFrame(figures).assign(split=split), pd.concat(rows[1:] or rows)
 

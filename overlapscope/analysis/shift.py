@@ -59,7 +59,7 @@ class Shift:
 
     @property
     def verdict(self) -> str | None:
-        """"less", "more", "untold": the spread explains the difference, "few": too few values for any verdict.
+        """ "less", "more", "untold": the spread explains the difference, "few": too few values for any verdict.
 
         None where one of the medians does not exist.
         """
