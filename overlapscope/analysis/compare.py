@@ -174,8 +174,8 @@ def _names(a: Sequence[Samples], b: Sequence[Samples]) -> tuple[Name, ...]:
 def _baseline(times: Mapping[str, Shift], alone: float | None) -> Baseline:
     step, compute, comm = times["window"], times["compute"].a, times["comm"].a
     ect_a, ect_b = (None if t is None or alone is None else t - alone for t in (step.a, step.b))
-    # Where the serial run is no slower than its GEMMs alone there is nothing to hide.
-    base = ect_a if ect_a is not None and ect_a > 0 else None
+    # Where the serial run does not communicate, or is no slower than its GEMMs alone, there is nothing to hide.
+    base = ect_a if comm and ect_a is not None and ect_a > 0 else None
     most = max(compute or 0, comm or 0)
     ideal = ((compute or 0) + (comm or 0)) / most if most else None
     speedup = step.a / step.b if step.a is not None and step.b else None

@@ -78,13 +78,17 @@ def one_side(path: Path) -> list[Path]:
     Raises
     ------
     InputError
-        The runs are not of the same work, as those of a sweep over numbers of ranks.
+        A run is given twice, or the runs are not alike, as those of a sweep over numbers of ranks.
     """
     from ..capture import differences
     from ..report.likeness import other_work
 
     given = [path] if path.exists() or "," not in str(path) else [Path(p) for p in str(path).split(",") if p]
     runs = [run for one in given for run in _in_folder(one)]
+    for at, run in enumerate(runs):
+        # One run twice would be two samples that agree to the nanosecond.
+        if run.resolve() in [other.resolve() for other in runs[:at]]:
+            raise InputError("is given twice", "give each run once", run)
     told = [(run, _manifest(run)) for run in runs]
     first = told[0][1]
     for run, manifest in told[1:]:

@@ -12,7 +12,7 @@ from fractions import Fraction
 
 from ..analysis.compare import compare
 from ..analysis.shift import ALPHA, Shift
-from .compare import Run
+from .compare import Run, same_window
 from .document import Document
 from .likeness import Difference, other_work
 from .words import duration, escape, scale
@@ -113,7 +113,13 @@ def regression(
     """The median step may be at most so much longer than the baseline's.
 
     It fails where it is longer by more, and by more than the steps' spread explains.
+
+    Raises
+    ------
+    InputError
+        One is measured by steps and another, which has none, as a whole.
     """
+    same_window([*runs, *baseline])
     found = compare([run.samples for run in baseline], [run.samples for run in runs])
     step = found.times["window"]
     change = step.relative(step.change)

@@ -19,7 +19,7 @@ from ..trace import Provenance, Trace
 from .document import only
 from .likeness import Difference, changed, unlike
 
-__all__ = ["SCHEMA_VERSION", "Document", "Run", "build", "csv", "json_text", "measure"]
+__all__ = ["SCHEMA_VERSION", "Document", "Run", "build", "csv", "json_text", "measure", "same_window"]
 
 SCHEMA_VERSION = 1
 """Of the JSON. Keys may be added under one version; none changes its meaning."""
@@ -108,7 +108,14 @@ def build(
     compute_only: Sequence[Run] = (),
     differences: Sequence[Difference] = (),
 ) -> Document:
-    """Compare two sides; `differences` are those that their run.json tell: name, of A, of B."""
+    """Compare two sides; `differences` are those that their run.json tell: name, of A, of B.
+
+    Raises
+    ------
+    InputError
+        One is measured by steps and another, which has none, as a whole.
+    """
+    same_window([*a, *b, *compute_only])
     alone = [run.samples for run in compute_only]
     found = compare([run.samples for run in a], [run.samples for run in b], alone or None)
     warnings = [*unlike(a, b, differences), *_of_the_samples(a, b, found), *_of_the_baseline(a, found, alone)]
@@ -126,6 +133,14 @@ def build(
         changed(a, b, differences),
         tuple(dict.fromkeys(warnings)),
     )
+
+
+def same_window(runs: Sequence[Run]) -> None:
+    """Refuse to lay a step beside a whole trace. Raises InputError."""
+    whole = [run for run in runs if run.samples.mode != "steps"]
+    if whole and len(whole) < len(runs):
+        what = "is measured as a whole, for it has no steps to measure, and the others step by step"
+        raise InputError(what, "name its steps with --step-pattern, or use --window whole", whole[0].path)
 
 
 def _of_the_samples(a: Sequence[Run], b: Sequence[Run], found: Comparison) -> list[str]:

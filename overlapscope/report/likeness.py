@@ -65,16 +65,12 @@ def unlike(
         ("is", _kind),
         ("ran on", _gpus),
         ("was recorded by", lambda run: ", ".join(dict.fromkeys(s.tool for s in run.provenance.sources))),
-        ("is measured over", lambda run: MODES[run.samples.mode]),
     ]
     for verb, of in checks:
         mine, theirs = (_all(of(run) for run in side) for side in (a, b))
         if mine != theirs:
             said.append(f"{one} {verb} {mine}, and {other} {verb} {theirs}")
     return said + _links(a, b, names)
-
-
-MODES = {"steps": "its steps", "whole": "the whole trace", "range": "a given window"}
 
 
 def _kind(run: Run) -> str:
