@@ -52,7 +52,8 @@ def run(folder: Path, steps: Sequence[Step], *, ranks: int = 1, **changes: Any) 
         "schema_version": 1,
         "complete": True,
         "workload": "block",
-        "options": {"hidden": 32, "seq": 16, "schedule": "serial", "chunks": None} | changes.pop("options", {}),
+        "options": {"hidden": 32, "seq": 16, "schedule": "serial", "chunks": None}
+        | changes.pop("options", {}),
         "tp": ranks,
         "steps": len(steps),
         "warmup": 1,

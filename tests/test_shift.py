@@ -18,7 +18,17 @@ values = st.lists(st.integers(-50, 50).map(float), min_size=1, max_size=9)
 @pytest.mark.parametrize(
     ("n", "m", "critical"),
     # Two-sided, 5 %: Siegel, Nonparametric Statistics (1956), table K; Zar, Biostatistical Analysis, table B.11.
-    [(4, 4, 0), (3, 5, 0), (5, 5, 2), (6, 6, 5), (7, 7, 8), (8, 8, 13), (9, 10, 20), (10, 10, 23), (20, 20, 127)],
+    [
+        (4, 4, 0),
+        (3, 5, 0),
+        (5, 5, 2),
+        (6, 6, 5),
+        (7, 7, 8),
+        (8, 8, 13),
+        (9, 10, 20),
+        (10, 10, 23),
+        (20, 20, 127),
+    ],
 )
 def test_critical_values_are_those_of_the_tables(n: int, m: int, critical: int) -> None:
     assert module._most_extreme(n, m) == module._most_extreme(m, n) == critical
@@ -73,7 +83,8 @@ def test_the_same_distribution_is_told_apart_at_the_level(draw: str) -> None:
     random = np.random.default_rng(1)
     n = 4000
     told = sum(
-        shift(getattr(random, draw)(size=8).tolist(), getattr(random, draw)(size=8).tolist()).verdict != "untold"
+        shift(getattr(random, draw)(size=8).tolist(), getattr(random, draw)(size=8).tolist()).verdict
+        != "untold"
         for _ in range(n)
     )
     assert 0.04 <= told / n <= 0.06

@@ -181,7 +181,8 @@ def json_text(outcomes: Sequence[Outcome], notes: Sequence[str]) -> str:
 def _beside(value: Fraction, limit: Fraction, *, sign: bool = False) -> str:
     """A share in per cent, with as many digits as show on which side of the limit it lies."""
     for digits in range(1, MOST_DIGITS):
-        if value == limit or round(100 * value, digits) != round(100 * limit, digits):
+        shown = round(100 * value, digits)
+        if (shown > 100 * limit) == (value > limit) and (shown < 100 * limit) == (value < limit):
             break
     return f"{float(100 * value):{'+' if sign else ''}.{digits}f} %"
 

@@ -104,7 +104,7 @@ def headline(document: Document) -> list[str]:
     found, step = document.comparison, document.comparison.times["window"]
     assert step.a is not None
     assert step.b is not None
-    unit = scale(max(step.a, step.b))
+    unit = _unit(document)
     took = f"{duration(step.b, unit)} a {document.per}, A {duration(step.a, unit)}"
     if step.verdict == "few":
         return [
@@ -124,7 +124,7 @@ def _communication(document: Document) -> list[str]:
     exposed, hidden = document.comparison.times["exposed_comm"], document.comparison.ratios["hidden_share"]
     if hidden.a is None or hidden.b is None or exposed.a is None or exposed.b is None:
         return []
-    unit = scale(max(exposed.a, exposed.b))
+    unit = _unit(document)
     return [
         f"In the median {document.per} {percent(hidden.b, 1)} of the communication is hidden, in A "
         f"{percent(hidden.a, 1)}; {duration(exposed.b, unit)} are exposed, in A {duration(exposed.a, unit)}."
@@ -136,7 +136,7 @@ def _communication(document: Document) -> list[str]:
 
 def _figures(document: Document) -> Table:
     found = document.comparison
-    unit = scale(max(max(one.a or 0, one.b or 0) for one in found.times.values()))
+    unit = _unit(document)
     rows = []
     for name, one in {**found.times, **found.ratios}.items():
         cells = _times(one, unit) if name in found.times else _ratios(one)
@@ -169,7 +169,7 @@ def _ratios(one: Shift) -> list[str]:
 
 def _collectives(document: Document) -> Table:
     every = document.comparison.collectives
-    unit = scale(max((max(c.time.a or 0, c.time.b or 0) for c in every), default=0))
+    unit = _unit(document)
     rows = [
         [
             c.name,
@@ -191,7 +191,7 @@ def _names(document: Document, *, name: Callable[[str], str] = _in_a_line) -> Ta
     """Those whose time changed most; the smallest changes, and what is as before, are not worth a line."""
     step = document.comparison.times["window"].a or 0
     some = [n for n in document.comparison.names[:MOST_NAMES] if abs(n.change) > LEAST_NAME * step]
-    unit = scale(max((max(n.a, n.b) for n in some), default=0))
+    unit = _unit(document)
     rows = [
         [
             name(n.name),
@@ -207,8 +207,7 @@ def _names(document: Document, *, name: Callable[[str], str] = _in_a_line) -> Ta
 def _baseline(document: Document) -> list[tuple[str, str]]:
     """The figures of METRICS against a serial run, each with what it is."""
     found = document.comparison.baseline
-    times = [t for t in (found.compute_only_ns, found.ect_a_ns, found.ect_b_ns) if t is not None]
-    unit = scale(max(map(abs, times), default=0))
+    unit = _unit(document)
     of = "the step of the run given for it" if document.compute_only else "A's compute"
     return [
         ("speed-up", _factor(found.speedup)),
@@ -252,6 +251,12 @@ def _laid_out(head: list[str], rows: list[list[str]]) -> list[str]:
     ]
     lines.insert(1, "─" * max(map(len, lines)))
     return lines
+
+
+def _unit(document: Document) -> tuple[int, str]:
+    """One for all times, so that they compare at a glance: that of the step."""
+    step = document.comparison.times["window"]
+    return scale(max(step.a or 0, step.b or 0))
 
 
 # -- numbers -------------------------------------------------------------------------------------------------
