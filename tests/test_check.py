@@ -53,7 +53,7 @@ def test_rules_not_kept_by_a_hair_show_it(capsys: pytest.CaptureFixture[str]) ->
     assert call("under", "--max-exposed", "24.74%", "--min-overlap", "60.401%", "--max-idle", "1%") == 1
     out, err = capsys.readouterr()
     assert out.splitlines() == [
-        "FAIL  exposed communication, of the step: 24.75 %, at most 24.74 %",
+        "FAIL  exposed communication, of the step: 24.8 %, at most 24.74 %",
         "FAIL  hidden, of the communication: 60.4 %, at least 60.401 %",
         "PASS  idle, of the step: 0.0 %, at most 1 %",
     ]
