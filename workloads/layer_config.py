@@ -168,6 +168,8 @@ class LayerConfig(Config):
             raise ConfigError("schedule", what, "add --sequence-parallel, or give pipelined")
         if self.schedule == "symm_mem" and device != "cuda":
             raise ConfigError("schedule", "symm_mem needs CUDA and access between the GPUs", "give ring")
+        if self.schedule == "symm_mem" and tp == 1:
+            raise ConfigError("schedule", "symm_mem needs two GPUs or more, and --tp is 1", "give serial")
         self._check_chunks(tp)
 
     def _check_chunks(self, tp: int) -> None:
