@@ -223,8 +223,8 @@ A           serial: 5 steps, 2 ranks on NVIDIA H100 80GB HBM3
 B           pipelined: 5 steps, 2 ranks on NVIDIA H100 80GB HBM3
 changed     schedule serial → pipelined; chunks none → 4; torch 2.13.0 → 2.14.0
 
-B is faster: 0.800 ms a step, A 1.002 ms (-20.2 %; 95 %: -20.4 % to -20.0 %; p =
-0.008).
+In these runs B is faster: 0.800 ms a step, A 1.002 ms (-20.2 %; 95 %: -20.4 %
+to -20.0 %; p = 0.008).
 In the median step 60.4 % of the communication is hidden, in A 0.0 %; 0.198 ms
 are exposed, in A 0.400 ms.
 
@@ -328,7 +328,7 @@ def test_markdown_and_csv(capsys: pytest.CaptureFixture[str]) -> None:
     assert call("serial", "pipelined", "--format", "md") == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith(
-        "**B is faster: 0.800 ms a step, A 1.002 ms (-20.2 %; 95 %: -20.4 % to -20.0 %; "
+        "**In these runs B is faster: 0.800 ms a step, A 1.002 ms (-20.2 %; 95 %: -20.4 % to -20.0 %; "
     )
     assert "| step | 1.002 | 0.800 | -0.202 | -20.2 | -20.4 to -20.0 % | less |" in lines
     assert f"| `{ALL_REDUCE}` | 0.400 | 0.500 | +0.100 |" in lines

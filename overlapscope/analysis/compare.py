@@ -11,7 +11,7 @@ import numpy as np
 from .samples import FIGURES, Samples
 from .shift import Shift, shift
 
-__all__ = ["RATIOS", "Baseline", "Collective", "Comparison", "Name", "compare"]
+__all__ = ["FEW_RUNS", "RATIOS", "Baseline", "Collective", "Comparison", "Name", "compare"]
 
 RATIOS = {"hidden_share": ("overlap", "comm"), "exposed_share": ("exposed_comm", "window")}
 """Shares that are compared as such, step by step."""

@@ -104,7 +104,9 @@ def _evaluated(
     baseline: Path | None,
 ) -> tuple[list[Outcome], list[str]]:
     """Every rule's outcome, and what must be known to trust them."""
+    from ..analysis.compare import FEW_RUNS
     from ..report import check, document
+    from ..report.compare import OF_THESE_RUNS
     from ..report.likeness import unlike
 
     read = [(path, reading.trace(path)) for path in paths]
@@ -122,6 +124,8 @@ def _evaluated(
         found = differences(base, runs)
         outcomes.append(check.regression(base, runs, longer, found))
         notes = [*unlike(base, runs, found, ("the baseline", "the trace")), *notes]
+        if min(len(base), len(runs)) < FEW_RUNS:
+            notes.insert(0, OF_THESE_RUNS)
     return outcomes, list(dict.fromkeys(notes))
 
 

@@ -19,10 +19,25 @@ from ..trace import Provenance, Trace
 from .document import only
 from .likeness import Difference, changed, unlike
 
-__all__ = ["SCHEMA_VERSION", "Document", "Run", "build", "csv", "json_text", "measure", "same_window"]
+__all__ = [
+    "OF_THESE_RUNS",
+    "SCHEMA_VERSION",
+    "Document",
+    "Run",
+    "build",
+    "csv",
+    "json_text",
+    "measure",
+    "same_window",
+]
 
 SCHEMA_VERSION = 1
 """Of the JSON. Keys may be added under one version; none changes its meaning."""
+
+OF_THESE_RUNS = (
+    "what is told is of these runs: how much one run differs from the next is not in the spread of steps. Folders "
+    "with 4 runs or more a side tell that"
+)
 
 LEAST_HIDDEN = 0.005
 """Share of its communication that a baseline hides from which on its times are not those of each alone."""
@@ -124,7 +139,8 @@ def build(
             said = [*run.provenance.warnings, *([run.note] if run.note else [])]
             if run.samples.left_out:
                 said.append(f"{run.samples.left_out} steps that not every rank has ops in are left out")
-            warnings += [f"{side}: {text}" for text in said]
+            name = side if len(runs) == 1 else f"{side}, {run.path}"
+            warnings += [f"{name}: {text}" for text in said]
     return Document(
         tuple(a),
         tuple(b),
@@ -151,11 +167,7 @@ def _of_the_samples(a: Sequence[Run], b: Sequence[Run], found: Comparison) -> li
         ]
     if step.verdict == "few":
         return []
-    said = (
-        "what is told is of these runs: how much one run differs from the next is not in the spread of steps. "
-        "Folders with 4 runs or more a side tell that"
-    )
-    return [said]
+    return [OF_THESE_RUNS]
 
 
 def _of_the_baseline(a: Sequence[Run], found: Comparison, alone: Sequence[Samples]) -> list[str]:

@@ -113,20 +113,24 @@ def headline(document: Document) -> list[str]:
         ]
     between = f"{_share(step, step.change)}; {_interval(step)}; p = {_p(step.p)}"
     if step.verdict == "untold":
-        return [
+        first = (
             f"No difference that the spread of the {found.unit} lets one tell: B takes {took} ({between})."
-        ]
-    word = "faster" if step.verdict == "less" else "slower"
-    return [f"B is {word}: {took} ({between}).", *_communication(document)]
+        )
+    else:
+        word = "faster" if step.verdict == "less" else "slower"
+        # Steps of one run are more alike than runs are: a claim that stands on them is on those runs.
+        where = "B is" if found.unit == "runs" else "In these runs B is"
+        first = f"{where} {word}: {took} ({between})."
+    return [first, *_communication(document)]
 
 
 def _communication(document: Document) -> list[str]:
     exposed, hidden = document.comparison.times["exposed_comm"], document.comparison.ratios["hidden_share"]
     if hidden.a is None or hidden.b is None or exposed.a is None or exposed.b is None:
         return []
-    unit = _unit(document)
+    unit, of = _unit(document), "run" if document.comparison.unit == "runs" else document.per
     return [
-        f"In the median {document.per} {percent(hidden.b, 1)} of the communication is hidden, in A "
+        f"In the median {of} {percent(hidden.b, 1)} of the communication is hidden, in A "
         f"{percent(hidden.a, 1)}; {duration(exposed.b, unit)} are exposed, in A {duration(exposed.a, unit)}."
     ]
 
