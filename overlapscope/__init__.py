@@ -16,9 +16,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .analysis.contention import Contention, contention
     from .analysis.names import tally
     from .analysis.overlap import Overlap, overlap
+    from .analysis.regions import by_range, by_stream
     from .analysis.scaling import Scaling, account, scaling
+    from .analysis.steps import Steps, steps
     from .analysis.window import Windows, windows
     from .classify import Classifier, Collective, Kind
     from .errors import InputError, OptionError, OverlapscopeError, RulesError, RunError, UserError
@@ -30,6 +33,7 @@ __version__ = "0.1.0"
 _HOME = {
     "Classifier": "classify",
     "Collective": "classify",
+    "Contention": "analysis.contention",
     "InputError": "errors",
     "Kind": "classify",
     "NA": "trace",
@@ -40,13 +44,18 @@ _HOME = {
     "RulesError": "errors",
     "RunError": "errors",
     "Scaling": "analysis.scaling",
+    "Steps": "analysis.steps",
     "Trace": "trace",
     "UserError": "errors",
     "Windows": "analysis.window",
     "account": "analysis.scaling",
+    "by_range": "analysis.regions",
+    "by_stream": "analysis.regions",
+    "contention": "analysis.contention",
     "load": "formats",
     "overlap": "analysis.overlap",
     "scaling": "analysis.scaling",
+    "steps": "analysis.steps",
     "tally": "analysis.names",
     "windows": "analysis.window",
 }
@@ -55,6 +64,7 @@ __all__ = [
     "NA",
     "Classifier",
     "Collective",
+    "Contention",
     "InputError",
     "Kind",
     "OptionError",
@@ -64,14 +74,19 @@ __all__ = [
     "RulesError",
     "RunError",
     "Scaling",
+    "Steps",
     "Trace",
     "UserError",
     "Windows",
     "__version__",
     "account",
+    "by_range",
+    "by_stream",
+    "contention",
     "load",
     "overlap",
     "scaling",
+    "steps",
     "tally",
     "windows",
 ]

@@ -19,6 +19,7 @@ __all__ = [
     "around",
     "claim",
     "covered",
+    "enclosing",
     "held",
     "innermost",
     "intersect",
@@ -27,6 +28,7 @@ __all__ = [
     "span",
     "subtract",
     "union",
+    "unions",
 ]
 
 Int64 = npt.NDArray[np.int64]
@@ -88,6 +90,21 @@ def union(start: Int64, end: Int64) -> Spans:
     first = np.flatnonzero(opens)
     last = np.append(first[1:], len(start)) - 1
     return Spans(start[first], reach[last])
+
+
+def unions(group: Int64, start: Int64, end: Int64) -> tuple[Int64, Int64, Int64]:
+    """The `union` of each group's intervals, all groups at once: (group, start, end), by group and start.
+
+    Groups are numbered from 0. Any order.
+    """
+    if len(start) == 0:
+        return _NONE, _NONE, _NONE
+    # One axis on which the groups' times follow each other. Places of times, not times: those would not fit.
+    times, place = np.unique(np.concatenate([start, end]), return_inverse=True)
+    width = len(times) + 1  # one place more than needed, so that two groups never touch
+    first, last = group * width + place.reshape(2, -1)
+    found = union(first, last)
+    return found.start // width, times[found.start % width], times[found.end % width]
 
 
 def intersect(a: Spans, b: Spans) -> Spans:
@@ -184,7 +201,7 @@ def innermost(start: Int64, end: Int64, instant: Int64) -> Int64:
         return np.full(len(instant), -1, np.int64)
     order = np.lexsort((-end, start))
     start, end = start[order], end[order]
-    outer = _ends_later(end)
+    outer = _encloses(end)
     at = np.searchsorted(start, instant, side="right") - 1
     astray = np.flatnonzero(at >= 0)
     while len(astray):
@@ -209,18 +226,31 @@ def held(start: Int64, end: Int64) -> tuple[Int64, Int64, Int64]:
     owner = innermost(start, end, edges[:-1])
     first = np.flatnonzero(np.concatenate([[True], owner[1:] != owner[:-1]]))
     last = np.append(first[1:], len(owner))
-    held = owner[first] >= 0
-    return edges[first][held], edges[last][held], owner[first][held]
+    some = owner[first] >= 0
+    return edges[first][some], edges[last][some], owner[first][some]
 
 
-def _ends_later(end: Int64) -> Int64:
-    """For each interval the nearest one before it that ends later, or -1."""
+def enclosing(start: Int64, end: Int64) -> Int64:
+    """For each interval the innermost other one that holds all of it, as a position, or -1. Any order.
+
+    Of equal intervals the earlier in the input encloses the later. None may be empty.
+    """
+    order = np.lexsort((np.arange(len(start)), -end, start))
+    outer = _encloses(end[order])
+    found = np.full(len(start), -1, np.int64)
+    inside = outer >= 0
+    found[order[inside]] = order[outer[inside]]
+    return found
+
+
+def _encloses(end: Int64) -> Int64:
+    """For each interval, by start, the nearest one before it that ends no earlier, or -1."""
     outer = np.arange(len(end), dtype=np.int64) - 1
     shorter = np.flatnonzero(outer >= 0)
     while len(shorter):
-        # What lies between an interval and its candidate ends no later than the interval. If the candidate
-        # ends no later either, that holds up to the candidate's own candidate, too: steps double.
-        shorter = shorter[end[outer[shorter]] <= end[shorter]]
+        # What lies between an interval and its candidate ends earlier than the interval. If the candidate
+        # does, too, that holds up to the candidate's own candidate: steps double.
+        shorter = shorter[end[outer[shorter]] < end[shorter]]
         outer[shorter] = outer[outer[shorter]]
         shorter = shorter[outer[shorter] >= 0]
     return outer

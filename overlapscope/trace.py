@@ -57,6 +57,7 @@ OP_COLUMNS: dict[str, str] = {
     "group": "int32",  # number of ranks in the communicator, or -1
     "communicator": "int32",  # the same number on every rank of a communicator, or -1
     "sequence": "int32",  # the collective's number on its communicator, or -1
+    "shape": "int32",  # row of `shapes`, or -1
 }
 """Columns of `Trace.ops`, sorted by (rank, start)."""
 
@@ -134,7 +135,7 @@ class Trace:
         ``launch``, ``thread``: when and on which OS thread the host launched it, or NA; ``bytes``: moved by a
         copy, or of the whole array of a collective, or NA; ``group``: ranks in the communicator, or -1;
         ``communicator``: its number, the same on all its ranks, or -1; ``sequence``: the collective's number on
-        it, or -1.
+        it, or -1; ``shape``: row of `shapes`, or -1.
     ranges : DataFrame
         One row per NVTX range or profiler annotation, by (rank, start): ``start``, ``end`` (NA: never closed),
         ``rank``, ``thread``, ``name``, ``domain`` ("": the default one), ``role`` (of the marker convention, see
@@ -152,6 +153,10 @@ class Trace:
         What names each communicator, in every file of the program; ``ops.communicator`` is the place in it.
     provenance : Provenance
         Where all this comes from, how ranks and clocks were determined, what was dropped.
+    shapes : tuple of str
+        The distinct sizes of the work that ops do: a kernel's grid and block ("128x1x1 256x1x1"), the recorded
+        input dimensions of an operator of a CPU run ("[[64, 32], [32, 16]]"). Ops of one name and one shape are
+        alike.
     """
 
     ops: pd.DataFrame
@@ -161,6 +166,7 @@ class Trace:
     ranks: pd.DataFrame
     provenance: Provenance
     communicators: tuple[str, ...] = ()
+    shapes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _check_dtypes("ops", self.ops, OP_COLUMNS)
@@ -223,6 +229,9 @@ def _check_ops(trace: Trace) -> None:
         code = ops[column].to_numpy()
         assert code.min() >= 0, f"ops.{column} is negative"
         assert code.max() < len(table), f"ops.{column} points outside its table"
+    shape = ops["shape"].to_numpy()
+    assert shape.min() >= -1, "ops.shape is negative"
+    assert shape.max() < len(trace.shapes), "ops.shape points outside its table"
     assert ops["kind"].dtype == KIND_DTYPE
     assert ops["collective"].dtype == COLLECTIVE_DTYPE
     listed = trace.ranks["rank"].to_numpy()

@@ -37,6 +37,7 @@ def made(ops: Sequence[Row], ranges: Sequence[Row] = (), ranks: int = 2) -> Trac
         "communicator": -1,
         "sequence": -1,
         "collective": None,
+        "shape": -1,
     }
     rows = [{**usual, "name": [k.value for k in Kind].index(op["kind"]), **op} for op in ops]
     for row in rows:

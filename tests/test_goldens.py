@@ -54,6 +54,8 @@ Upper bounds of the gain, all else as recorded, if
   the link were infinitely fast           at most 34.4 % (1.52x)
   communication hid wherever compute is   at most 8.0 % (1.09x)
 
+Steps: median 7.987 ms (spread 0.427 ms), 2.748 ms of it exposed.
+
 Communication (ms, 2 steps together, mean of 2 ranks)
 
  collective  count    bytes   time  exposed  = waiting  + transfer  hidden
@@ -66,6 +68,25 @@ Who was waited for (ms, 2 steps together)
  ────────────────────────────────────────────────────────────
  0        7 of 8                5.338                   5.338
  1        1 of 8                0.062                   0.062
+
+Where in the program (ms, 2 steps together, mean of 2 ranks)
+
+ range                           ops  compute   comm  overlap  exposed
+ ─────────────────────────────────────────────────────────────────────
+ forward                          28    0.561  3.190    0.000    3.190
+   layer 0                        28    0.561  3.190    0.000    3.190
+     attn.o                        6    0.049  1.998    0.000    1.998
+       attn.o.all_reduce           2    0.000  1.998    0.000    1.998
+     mlp.down                      6    0.080  1.192    0.000    1.192
+       mlp.down.all_reduce         2    0.000  1.192    0.000    1.192
+ backward                         44    0.717  2.306    0.000    2.306
+   layer 0.grad                   44    0.717  2.306    0.000    2.306
+     mlp.up.grad                   8    0.122  1.234    0.000    1.234
+       mlp.up.grad.all_reduce      2    0.000  1.234    0.000    1.234
+     attn.qkv.grad                 8    0.112  1.071    0.000    1.071
+       attn.qkv.grad.all_reduce    2    0.000  1.071    0.000    1.071
+
+14 more: --by range lists all
 
 Good to know
 - no GPU work in this trace: it is a CPU run, analysed on its host threads

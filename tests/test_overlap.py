@@ -219,6 +219,7 @@ def trace_of(ranks: list[list[Op]]) -> osc.Trace:
             "group": np.full(n, -1, np.int32),
             "communicator": np.full(n, -1, np.int32),
             "sequence": np.full(n, -1, np.int32),
+            "shape": np.full(n, -1, np.int32),
         }
     )
     names = pd.DataFrame([(k, None, k, None, None, False, None) for k in KINDS], columns=list(_NAME_COLUMNS))

@@ -278,9 +278,11 @@ def _on_one_clock(trace: Trace, comm: pd.DataFrame, clocks: Clocks) -> tuple[pd.
         here = rank == one
         # Rounding must not put the beginning of the last rank before its own.
         own[here] = np.maximum(clocks[one].own(latest[here]), comm["start"].to_numpy()[here])
-    table["latest"] = np.where(doubts == "", own, NA)
-    names = pd.Series([list(Collective)[code].value for code in comm["collective"]], index=table.index)
-    told = doubts[doubts != ""].to_frame("why").assign(what=names).groupby(["what", "why"]).size()
+    refused = (doubts != "").to_numpy()
+    table["latest"] = np.where(refused, NA, own)
+    name_of = np.array([c.value for c in Collective], object)
+    names = name_of[comm["collective"].to_numpy()[refused]]
+    told = doubts[refused].to_frame("why").assign(what=names).groupby(["what", "why"]).size()
     return table, [Refused(int(count), what, why) for (what, why), count in told.items()]
 
 

@@ -7,6 +7,7 @@ stream may overlap, and several streams do.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,21 @@ from ..trace import NA, Trace
 from .matching import Matching, Places, match
 from .window import Windows, windows
 
-__all__ = ["COLLECTIVE_COLUMNS", "INSTANCE_COLUMNS", "RANK_COLUMNS", "Overlap", "overlap"]
+__all__ = [
+    "COLLECTIVE_COLUMNS",
+    "COMPUTE",
+    "INSTANCE_COLUMNS",
+    "RANK_COLUMNS",
+    "Overlap",
+    "of_kind",
+    "overlap",
+    "owned",
+    "running",
+    "touching",
+]
+
+COMPUTE = (Kind.GEMM, Kind.ATTENTION, Kind.COMPUTE)
+"""What counts as compute."""
 
 RANK_COLUMNS: dict[str, str] = {
     "rank": "int64",
@@ -169,10 +184,9 @@ def _of_rank(
     code = {k: i for i, k in enumerate(Kind)}
 
     def spans(*wanted: Kind) -> Spans:
-        mask = np.isin(kind, [code[k] for k in wanted])
-        return intersect(union(start[mask], end[mask]), window)
+        return running(ops, *wanted) & window
 
-    G, A, C = spans(Kind.GEMM), spans(Kind.ATTENTION), spans(Kind.GEMM, Kind.ATTENTION, Kind.COMPUTE)
+    G, A, C = spans(Kind.GEMM), spans(Kind.ATTENTION), spans(*COMPUTE)
     M, X = spans(Kind.COMM), spans(Kind.MEMORY)
     T = measure(window)
     busy = C | M
@@ -195,7 +209,7 @@ def _of_rank(
     assert parts == T, f"rank {rank}: the parts add up to {parts} ns, the window is {T} ns"
     figures["overlap_ratio"] = _ratio(figures["overlap_ns"], figures["comm_ns"])
     figures["gemm_overlap_ratio"] = _ratio(figures["gemm_overlap_ns"], figures["comm_ns"])
-    inside = _touching(window, start, end)
+    inside = touching(window, start, end)
     figures["n_comm"] = int(np.count_nonzero(inside & (kind == code[Kind.COMM])))
     figures["n_gemm"] = int(np.count_nonzero(inside & (kind == code[Kind.GEMM])))
     figures["n_ops"] = int(np.count_nonzero(inside))
@@ -209,21 +223,28 @@ def _of_rank(
     return figures, comm, _by_collective(comm, window, C)
 
 
+def running(ops: pd.DataFrame, *kinds: Kind) -> Spans:
+    """When at least one op of these kinds runs."""
+    mask = of_kind(ops, *kinds)
+    return union(ops["start"].to_numpy()[mask], ops["end"].to_numpy()[mask])
+
+
+def of_kind(ops: pd.DataFrame, *kinds: Kind) -> npt.NDArray[np.bool_]:
+    """Mask of the ops of these kinds."""
+    code = {kind: i for i, kind in enumerate(Kind)}
+    return np.isin(ops["kind"].cat.codes.to_numpy(), [code[kind] for kind in kinds])
+
+
 def _instances(
     trace: Trace, comm: pd.DataFrame, window: Spans, compute: Spans, place: Places
 ) -> pd.DataFrame:
     start, end, lane = (comm[c].to_numpy() for c in ("start", "end", "lane"))
-    # Same start: the lower lane. Same lane, too: the longer one, so that the order of the input never decides.
-    order = np.lexsort((comm["collective"].cat.codes, -end, lane))
-    tie = np.empty(len(order), np.int64)
-    tie[order] = np.arange(len(order))
-    own_start, own_end = claim(start, end, tie)
+    own = owned(comm, place)
     idle = subtract(window, compute)
-    exposed = covered(idle, own_start, own_end)
+    exposed = covered(idle, own.start, own.end)
     number, latest = (column[comm.index.to_numpy()] for column in (place.match, place.latest))
-    known = latest != NA
-    begun = np.where(known, np.clip(latest, own_start, own_end), own_start)
-    wait = covered(idle, own_start, begun)
+    known = own.known
+    wait = covered(idle, own.start, own.begun)
     nbytes = comm["bytes"]
     return pd.DataFrame(
         {
@@ -244,6 +265,33 @@ def _instances(
             "bytes": nbytes.astype("Int64").mask(nbytes == NA),
         }
     )
+
+
+class Owned(NamedTuple):
+    """The time that belongs to each of a rank's communication ops alone; the pieces are disjoint.
+
+    In it every rank has begun from ``begun`` on; ``known`` says of which ops that is known (else ``begun`` is
+    ``start``).
+    """
+
+    start: Int64
+    end: Int64
+    begun: Int64
+    known: npt.NDArray[np.bool_]
+
+
+def owned(comm: pd.DataFrame, place: Places) -> Owned:
+    """Share the time of communication ops out: an instant belongs to the one that started first."""
+    start, end, lane = (comm[c].to_numpy() for c in ("start", "end", "lane"))
+    # Same start: the lower lane. Same lane, too: the longer one, so that the order of the input never decides.
+    order = np.lexsort((comm["collective"].cat.codes, -end, lane))
+    tie = np.empty(len(order), np.int64)
+    tie[order] = np.arange(len(order))
+    own_start, own_end = claim(start, end, tie)
+    latest = place.latest[comm.index.to_numpy()]
+    known = latest != NA
+    begun = np.where(known, np.clip(latest, own_start, own_end), own_start)
+    return Owned(own_start, own_end, begun, known)
 
 
 def _by_collective(comm: pd.DataFrame, window: Spans, compute: Spans) -> list[dict[str, object]]:
@@ -283,7 +331,7 @@ def _where(known: npt.NDArray[np.bool_], values: Int64) -> pd.arrays.IntegerArra
     return pd.arrays.IntegerArray(np.where(known, values, 0), ~known)
 
 
-def _touching(window: Spans, start: Int64, end: Int64) -> npt.NDArray[np.bool_]:
+def touching(window: Spans, start: Int64, end: Int64) -> npt.NDArray[np.bool_]:
     """Ops with a part in the window; an op without length counts where it lies in or at the edge of it."""
     if not len(window):
         return np.zeros(len(start), np.bool_)

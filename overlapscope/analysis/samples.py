@@ -9,10 +9,12 @@ import numpy as np
 import pandas as pd
 
 from ..classify import Kind
-from ..intervals import Int64, Spans, claim, covered, subtract, union
-from ..trace import NA, Trace
+from ..intervals import Int64, Spans, covered, union
+from ..trace import Trace
 from .matching import Matching, Places
 from .names import tally
+from .overlap import COMPUTE, of_kind, owned, running
+from .steps import figures_between
 from .window import Windows, find_steps, step_bounds
 
 __all__ = ["FIGURES", "Samples", "samples"]
@@ -22,8 +24,6 @@ FIGURES = (
     *("exposed_memory", "idle"),
 )
 SUMS = (*FIGURES, "exposed_unsplit")
-
-COMPUTE = (Kind.GEMM.value, Kind.ATTENTION.value, Kind.COMPUTE.value)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -136,70 +136,32 @@ def _names(trace: Trace, windows: Windows) -> dict[str, float]:
 
 def _figures(ops: pd.DataFrame, start: Int64, end: Int64, place: Places) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Of each of a rank's steps, in ns; and of each collective in it."""
-    C, X = _running(ops, *COMPUTE), _running(ops, Kind.MEMORY.value)
-    comm = ops[ops["kind"] == Kind.COMM.value]
-    M = _running(comm, Kind.COMM.value)
-    own_start, own_end, begun, known = _owned(comm, place)
-
-    def inside(some: Spans) -> Int64:
-        return covered(some, start, end)
+    C = running(ops, *COMPUTE)
+    comm = ops[of_kind(ops, Kind.COMM)]
+    own = owned(comm, place)
 
     def exposed(first: Int64, last: Int64) -> Int64:
-        return inside(subtract(union(first, last), C))
+        return covered(union(first, last) - C, start, end)
 
-    figures = {
-        "window_ns": end - start,
-        "compute_ns": inside(C),
-        "comm_ns": inside(M),
-        "overlap_ns": inside(M & C),
-        "exposed_comm_ns": inside(M - C),
-        "exposed_wait_ns": exposed(own_start[known], begun[known]),
-        "exposed_wire_ns": exposed(begun[known], own_end[known]),
-        "exposed_unsplit_ns": exposed(own_start[~known], own_end[~known]),
-        "exposed_memory_ns": inside(X - (C | M)),
-        "idle_ns": end - start - inside(C | M | X),
-    }
-    _check(figures)
+    known = own.known
+    figures = figures_between(ops, start, end)
+    figures["exposed_wait_ns"] = exposed(own.start[known], own.begun[known])
+    figures["exposed_wire_ns"] = exposed(own.begun[known], own.end[known])
+    figures["exposed_unsplit_ns"] = exposed(own.start[~known], own.end[~known])
+    split = figures["exposed_wait_ns"] + figures["exposed_wire_ns"] + figures["exposed_unsplit_ns"]
+    assert np.array_equal(split, figures["exposed_comm_ns"]), "exposed time of a step is not shared out"
     rows = [pd.DataFrame(columns=["step", "collective", "count", "union_ns", "exposed_ns"])]
     for collective, at in comm.reset_index(drop=True).groupby("collective", observed=True).indices.items():
         begin, finish = (comm[c].to_numpy()[at] for c in ("start", "end"))
         before = np.sort(begin)
-        told = {
+        row = {
             "step": np.arange(len(start)),
             "collective": collective,
             "count": np.searchsorted(before, end) - np.searchsorted(before, start),
-            "union_ns": inside(union(begin, finish)),
-            "exposed_ns": exposed(own_start[at], own_end[at]),
+            "union_ns": covered(union(begin, finish), start, end),
+            "exposed_ns": exposed(own.start[at], own.end[at]),
         }
-        table = pd.DataFrame(told)
+        table = pd.DataFrame(row)
         rows.append(table[(table["count"] > 0) | (table["union_ns"] > 0)])
-    split = int(known.any() or not len(comm))
-    return pd.DataFrame(figures).assign(split=split), pd.concat(rows[1:] or rows)
-
-
-def _owned(comm: pd.DataFrame, place: Places) -> tuple[Int64, Int64, Int64, Int64]:
-    """The time that belongs to each op, as `Overlap.instances` shares it out; when in it the last rank began, and
-    whether that is known."""
-    start, end, lane = (comm[c].to_numpy() for c in ("start", "end", "lane"))
-    order = np.lexsort((comm["collective"].cat.codes, -end, lane))
-    tie = np.empty(len(order), np.int64)
-    tie[order] = np.arange(len(order))
-    own_start, own_end = claim(start, end, tie)
-    latest = place.latest[comm.index.to_numpy()]
-    known = latest != NA
-    return own_start, own_end, np.where(known, np.clip(latest, own_start, own_end), own_start), known
-
-
-def _running(ops: pd.DataFrame, *kinds: str) -> Spans:
-    some = ops[ops["kind"].isin(kinds)]
-    return union(some["start"].to_numpy(), some["end"].to_numpy())
-
-
-def _check(figures: Mapping[str, Int64]) -> None:
-    def total(*parts: str) -> Int64:
-        return np.asarray(sum(figures[f"{part}_ns"] for part in parts), np.int64)
-
-    whole = total("compute", "exposed_comm", "exposed_memory", "idle")
-    assert np.array_equal(whole, figures["window_ns"]), "the parts of a step do not add up to it"
-    split = total("exposed_wait", "exposed_wire", "exposed_unsplit")
-    assert np.array_equal(split, figures["exposed_comm_ns"]), "exposed time of a step is not shared out"
+    told = int(known.any() or not len(comm))
+    return pd.DataFrame(figures).assign(split=told), pd.concat(rows[1:] or rows)

@@ -14,7 +14,15 @@ from ..errors import OptionError
 from ..intervals import EMPTY, Int64, Spans, outermost, span, union
 from ..trace import LIMIT, NA, Trace
 
-__all__ = ["STEP_PATTERN", "WARMUP_PATTERN", "Windows", "find_steps", "step_bounds", "windows"]
+__all__ = [
+    "STEP_PATTERN",
+    "WARMUP_PATTERN",
+    "Windows",
+    "find_steps",
+    "step_bounds",
+    "step_ranges",
+    "windows",
+]
 
 STEP_PATTERN = r"(?i)^(?:profilerstep#|(?:step|iteration|iter)[ _#:]?\s?)(\d+)$"
 """PyTorch's own step ranges, and what people write by hand."""
@@ -87,6 +95,21 @@ def windows(trace: Trace, spec: str | None = None, step_pattern: str | None = No
 
 def find_steps(trace: Trace, pattern: str | None = None) -> pd.DataFrame:
     """The step ranges of every rank: rank, name, start, end (ns), warmup; by rank and start."""
+    is_step, is_warmup = step_ranges(trace, pattern)
+    closed = (trace.ranges["end"] != NA).to_numpy()
+    found = trace.ranges.assign(warmup=is_warmup)[(is_step | is_warmup) & closed]
+    parts = []
+    for _, mine in found.groupby("rank"):
+        # A step told on two threads, or a step range inside another, is one step.
+        parts.append(mine[outermost(mine["start"].to_numpy(), mine["end"].to_numpy())])
+    steps = pd.concat(parts) if parts else found
+    return steps[list(STEP_COLUMNS)].astype({"name": object}).reset_index(drop=True)
+
+
+def step_ranges(
+    trace: Trace, pattern: str | None = None
+) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    """Which rows of ``trace.ranges`` are steps, and which are warm-up steps, wherever they lie."""
     try:
         step = re.compile(pattern or STEP_PATTERN)
     except (re.error, OverflowError, RecursionError) as error:
@@ -100,13 +123,7 @@ def find_steps(trace: Trace, pattern: str | None = None) -> pd.DataFrame:
         is_step |= roles == "step"
     else:  # whoever names a warm-up a step wants it as one
         is_warmup &= False
-    found = ranges.assign(warmup=is_warmup)[(is_step | is_warmup) & (ranges["end"] != NA)]
-    parts = []
-    for _, mine in found.groupby("rank"):
-        # A step told on two threads, or a step range inside another, is one step.
-        parts.append(mine[outermost(mine["start"].to_numpy(), mine["end"].to_numpy())])
-    steps = pd.concat(parts) if parts else found
-    return steps[list(STEP_COLUMNS)].astype({"name": object}).reset_index(drop=True)
+    return is_step.to_numpy(), is_warmup.to_numpy()
 
 
 def _whole(trace: Trace, note: str | None = None) -> Windows:
@@ -139,8 +156,9 @@ def _steps(trace: Trace, steps: pd.DataFrame, pattern: str | None) -> Windows:
     without_ops: dict[str, None] = {}  # in order, each once
     for rank in ranks:
         mine = kept[kept["rank"] == rank]
-        of_rank[rank], filled = _step_windows(trace.of_rank(rank), mine)
-        n_steps[rank] = int(filled.sum())
+        which, start, end = step_bounds(trace.of_rank(rank), mine)
+        of_rank[rank], n_steps[rank] = union(start, end), len(which)
+        filled = np.isin(np.arange(len(mine)), which)
         names.append(tuple(mine.loc[filled, "name"]))
         told.add(tuple(mine["name"]))
         without_ops |= dict.fromkeys(mine.loc[~filled, "name"])
@@ -159,14 +177,6 @@ def _steps(trace: Trace, steps: pd.DataFrame, pattern: str | None) -> Windows:
         n_steps=n_steps,
         note=None if len(told) == 1 else "the ranks do not have the same steps: are they of one run?",
     )
-
-
-def _step_windows(ops: pd.DataFrame, steps: pd.DataFrame) -> tuple[Spans, npt.NDArray[np.bool_]]:
-    """A rank's time in its steps, and which of them have an op."""
-    which, start, end = step_bounds(ops, steps)
-    filled = np.zeros(len(steps), np.bool_)
-    filled[which] = True
-    return union(start, end), filled
 
 
 def step_bounds(ops: pd.DataFrame, steps: pd.DataFrame) -> tuple[Int64, Int64, Int64]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
@@ -31,6 +31,14 @@ if TYPE_CHECKING:
 __all__ = ["Format", "report", "show"]
 
 
+class By(str, Enum):
+    RANGE = "range"
+    STREAM = "stream"
+    COLLECTIVE = "collective"
+    STEP = "step"
+    RANK = "rank"
+
+
 class Format(str, Enum):
     TEXT = "text"
     JSON = "json"
@@ -42,6 +50,10 @@ def report(
     paths: Paths,
     format: Annotated[Format, typer.Option("--format", help="How to lay the report out.")] = Format.TEXT,
     output: Output = None,
+    by: Annotated[
+        Optional[By],  # noqa: UP045 typer reads it at run time, on 3.10 too
+        typer.Option("--by", help="Break down by this, with every row; JSON gets it as by_range and so on."),
+    ] = None,
     window: Window = None,
     rank: Ranks = None,
     step_pattern: StepPattern = None,
@@ -63,7 +75,13 @@ def report(
         )
         tell("measuring")
         built = document.build(
-            trace, window=window, ranks=rank, step_pattern=step_pattern, align=align, peak_gbs=_peak(trace)
+            trace,
+            window=window,
+            ranks=rank,
+            step_pattern=step_pattern,
+            by=None if by is None else by.value,
+            align=align,
+            peak_gbs=_peak(trace),
         )
     _write(built, format, output, force)
 

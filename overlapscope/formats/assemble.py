@@ -61,7 +61,8 @@ def assemble(files: Sequence[RawTrace], classifier: Classifier, *, session_clock
     origin, clock = _bring_clocks_together(files, session_clock)
     names, name_of = _merge_names(files)
     verdicts = [classifier.host(n) if host else classifier.kernel(n, short) for n, short in names]
-    ops, lanes = _ops(files, rank_of, name_of, verdicts)
+    shapes, shape_of = _merge_shapes(files)
+    ops, lanes = _ops(files, rank_of, name_of, shape_of, verdicts)
     ranges = _ranges(files, rank_of)
     _refine_collectives(ops, ranges, verdicts, classifier)
     provenance = Provenance(
@@ -84,8 +85,16 @@ def assemble(files: Sequence[RawTrace], classifier: Classifier, *, session_clock
             )
         ),
     )
-    table = _name_table(names, verdicts)
-    return Trace(ops.frame(), ranges, table, lanes, ranks, provenance, tuple(_communicators(files)))
+    return Trace(
+        ops.frame(),
+        ranges,
+        _name_table(names, verdicts),
+        lanes,
+        ranks,
+        provenance,
+        communicators=tuple(_communicators(files)),
+        shapes=shapes,
+    )
 
 
 def _drop_backward(file: RawTrace) -> None:
@@ -218,6 +227,15 @@ def _merge_names(files: Sequence[RawTrace]) -> tuple[list[tuple[str, str | None]
     return list(merged), maps
 
 
+def _merge_shapes(files: Sequence[RawTrace]) -> tuple[tuple[str, ...], list[Int32]]:
+    """All shapes, and for each file the position of each of its own among them; the last is that of -1."""
+    merged: dict[str, int] = {}
+    maps = [
+        np.array([*(merged.setdefault(s, len(merged)) for s in file.shapes), -1], np.int32) for file in files
+    ]
+    return tuple(merged), maps
+
+
 def _name_table(names: list[tuple[str, str | None]], verdicts: list[Verdict]) -> pd.DataFrame:
     rows = [
         (
@@ -254,6 +272,7 @@ class _Ops:
     group: Int32
     communicator: Int32
     sequence: Int32
+    shape: Int32
 
     def frame(self) -> pd.DataFrame:
         columns = {column: getattr(self, column) for column in self.__slots__}
@@ -263,7 +282,11 @@ class _Ops:
 
 
 def _ops(
-    files: Sequence[RawTrace], rank_of: RankOf, name_of: list[Int32], verdicts: list[Verdict]
+    files: Sequence[RawTrace],
+    rank_of: RankOf,
+    name_of: list[Int32],
+    shape_of: list[Int32],
+    verdicts: list[Verdict],
 ) -> tuple[_Ops, pd.DataFrame]:
     def joined(column: str) -> npt.NDArray:  # type: ignore[type-arg]
         parts = [getattr(file.ops, column) for file in files]
@@ -283,6 +306,7 @@ def _ops(
             for file in files
         ]
     )
+    shape = np.concatenate([shape_of[f][file.ops.shape] for f, file in enumerate(files)])
     device = np.concatenate(
         [
             np.array([NA if u.device is None else u.device for u in file.units], np.int64)[file.ops.unit]
@@ -294,7 +318,9 @@ def _ops(
     order = _order(rank, joined("start"))
 
     def sorted_(values: npt.NDArray) -> npt.NDArray:  # type: ignore[type-arg]
-        return values if order is None else values[order]
+        if order is None or (values == values[0]).all():  # a column of which nothing is known is in any order
+            return values
+        return values[order]
 
     name = sorted_(name)
     kind_of = np.array([KIND_CODE[v.kind or Kind.COMPUTE] for v in verdicts], np.int8)
@@ -319,6 +345,7 @@ def _ops(
         group=sorted_(joined("group")),
         communicator=sorted_(communicator),
         sequence=sorted_(joined("sequence")),
+        shape=sorted_(shape),
     )
     return ops, lanes
 

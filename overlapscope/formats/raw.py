@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,6 +31,8 @@ __all__ = [
     "Unit",
     "copy_name",
     "missing",
+    "shape_name",
+    "shape_numbers",
     "ungzipping",
     "within",
 ]
@@ -83,6 +85,16 @@ class Names:
         return len(self.pairs)
 
 
+def shape_name(grid: Sequence[int], block: Sequence[int]) -> str:
+    """How `Trace.shapes` writes a kernel's grid and block."""
+    return f"{'x'.join(map(str, grid))} {'x'.join(map(str, block))}"
+
+
+def shape_numbers(name: str) -> list[int]:
+    """The six numbers in what `shape_name` wrote."""
+    return [int(n) for n in name.replace(" ", "x").split("x")]
+
+
 def within(times: Int64) -> bool:
     """Whether every time leaves room for sums in 64 bits."""
     return bool(np.all((times > -LIMIT) & (times < LIMIT)))
@@ -122,6 +134,7 @@ class RawOps:
     communicator: Int32  # row of `RawTrace.communicators`, or -1
     sequence: Int32  # number on it, or -1
     collective: Int8  # position in Collective where recorded, else FROM_NAME
+    shape: Int32  # position in RawTrace.shapes, -1 where not recorded
 
     def __len__(self) -> int:
         return len(self.start)
@@ -148,6 +161,7 @@ class RawOps:
             communicator=np.full(n, -1, np.int32),
             sequence=np.full(n, -1, np.int32),
             collective=np.full(n, FROM_NAME, np.int8),
+            shape=np.full(n, -1, np.int32),
         )
 
 
@@ -179,6 +193,7 @@ class RawTrace:
     communicators: list[str] = field(
         default_factory=list
     )  # what names each of them in every file of the capture
+    shapes: list[str] = field(default_factory=list)  # see `Trace.shapes`
     ranges: RawRanges = field(default_factory=RawRanges)
     origin_ns: int | None = None
     overhead: dict[int, Spans] = field(

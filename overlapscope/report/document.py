@@ -1,17 +1,24 @@
-"""Everything a report says, gathered once; the renderers only lay it out."""
+"""Everything a report says, gathered once; the renderers only lay it out.
+
+What not every layout shows is measured when it is first asked for: a large trace should not pay for it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import pandas as pd
 
 from ..analysis.bandwidth import Bandwidth, bandwidth
 from ..analysis.bounds import Bound, bounds
+from ..analysis.contention import Contention, contention
 from ..analysis.matching import match
 from ..analysis.names import tally, unclassified
 from ..analysis.overlap import Overlap, overlap
+from ..analysis.regions import by_range, by_stream
+from ..analysis.steps import Steps, steps
 from ..analysis.stragglers import stragglers
 from ..analysis.window import windows
 from ..errors import OptionError
@@ -20,7 +27,7 @@ from ..trace import NA, Provenance, Trace
 __all__ = ["Document", "build", "only"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Document:
     """A report before it is laid out.
 
@@ -44,8 +51,14 @@ class Document:
         How many ranks the program has, as far as the trace tells; more than are shown where only some are.
     bandwidth : Bandwidth or None
         Of a sweep over sizes: what each takes, always of all ranks.
+    by : str or None
+        What the report is broken down by, if asked: range, stream, collective, step or rank.
     warnings : tuple of str
         All that a reader must know before trusting a figure.
+    trace : Trace
+        What is reported on: the ranks asked for.
+    step_pattern : str or None
+        Names of step ranges, if given.
     """
 
     provenance: Provenance
@@ -58,12 +71,36 @@ class Document:
     n_ops_outside: int
     n_ranks: int
     bandwidth: Bandwidth | None
+    by: str | None
     warnings: tuple[str, ...]
+    trace: Trace
+    step_pattern: str | None
 
     @property
     def n_steps(self) -> int:
         """Steps over all ranks; where there are none, one window a rank."""
         return sum(self.overlap.windows.n_steps.values()) or len(self.overlap.ranks)
+
+    @cached_property
+    def contention(self) -> Contention:
+        """How much compute is slowed down by the communication that it hides."""
+        return contention(self.trace, self.overlap.windows)
+
+    @cached_property
+    def steps(self) -> Steps:
+        """The figures of each step; without rows where the window is not of steps."""
+        return steps(self.trace, self.step_pattern) if self.overlap.windows.mode == "steps" else Steps.none()
+
+    @cached_property
+    def table(self) -> pd.DataFrame | None:
+        """What was asked for, row by row; by range also where nothing was asked and the trace has ranges."""
+        if self.by == "range" or (self.by is None and len(self.trace.ranges)):
+            return by_range(self.trace, self.overlap, self.step_pattern)
+        if self.by == "stream":
+            return by_stream(self.trace, self.overlap)
+        if self.by == "step":
+            return self.steps.table
+        return {"collective": self.overlap.collectives, "rank": self.overlap.ranks}.get(self.by or "")
 
 
 def build(
@@ -72,6 +109,7 @@ def build(
     window: str | None = None,
     ranks: Sequence[int] | None = None,
     step_pattern: str | None = None,
+    by: str | None = None,
     align: str = "collectives",
     peak_gbs: float | None = None,
 ) -> Document:
@@ -84,7 +122,7 @@ def build(
     Raises
     ------
     OptionError
-        The window cannot be used, or a rank is not in the trace.
+        The window cannot be used, a rank is not in the trace, or there are no steps to show one by one.
     """
     n_ranks = max(len(trace.ranks), trace.provenance.world_size or 0)
     matching = match(trace, align)
@@ -94,6 +132,8 @@ def build(
     kept = every.ops["rank"].isin(trace.ranks["rank"]).to_numpy()
     result = overlap(trace, chosen, matching.only(kept))
     names = tally(trace, chosen)
+    if by == "step" and chosen.mode != "steps":
+        raise OptionError("the window is not of steps", "use --window steps", "--by step")
     return Document(
         provenance=trace.provenance,
         overlap=result,
@@ -105,7 +145,10 @@ def build(
         n_ops_outside=len(trace.ops) - int(result.ranks["n_ops"].sum()),
         n_ranks=n_ranks,
         bandwidth=sizes,
+        by=by,
         warnings=_warnings(trace, result, names, n_ranks, sizes),
+        trace=trace,
+        step_pattern=step_pattern,
     )
 
 

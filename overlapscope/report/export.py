@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from fractions import Fraction
 from typing import Any
 
 import pandas as pd
 
 from ..analysis.bandwidth import Bandwidth
 from ..analysis.bounds import Bound
-from . import bandwidth
+from . import bandwidth, breakdown
 from .document import Document
 from .markdown import code as _code
 from .markdown import inline as _inline
 from .markdown import table as _table
+from .opening import headline, setting
 from .words import duration, percent, scale
 
 __all__ = ["SCHEMA_VERSION", "csv", "json_text", "markdown", "records"]
@@ -29,6 +31,9 @@ def json_text(document: Document) -> str:
 
 
 def as_dict(document: Document) -> dict[str, Any]:
+    asked = (
+        {} if document.by in (None, "collective", "rank") else {f"by_{document.by}": records(_by(document))}
+    )
     return {
         "schema_version": SCHEMA_VERSION,
         "provenance": _provenance(document),
@@ -36,7 +41,9 @@ def as_dict(document: Document) -> dict[str, Any]:
         "bounds": [_bound(bound) for bound in document.bounds.values()],
         "collectives": records(document.overlap.collectives),
         "stragglers": records(document.stragglers),
+        "contention": _contention(document),
         "bandwidth": [] if document.bandwidth is None else records(document.bandwidth.table),
+        **asked,
         "unclassified": records(document.unclassified[["name", "count", "sum_ns"]]),
         "warnings": list(document.warnings),
     }
@@ -95,6 +102,29 @@ def _bound(bound: Bound) -> dict[str, Any]:
     }
 
 
+def _contention(document: Document) -> dict[str, Any]:
+    found = document.contention
+    return {
+        "hidden_ns": found.hidden_ns,
+        "contention_ns": _halves(found.total_ns),
+        "net_gain_ns": _halves(found.net_gain_ns),
+        "slowdown": found.slowdown,
+        "n_overlapped": found.n_overlapped,
+        "n_measured": found.n_measured,
+        "kernels": records(found.kernels),
+    }
+
+
+def _halves(ns: Fraction | None) -> int | float | None:
+    """A whole number of ns as one; a half, which a median may end in, as a decimal."""
+    return ns if ns is None else int(ns) if ns.denominator == 1 else float(ns)
+
+
+def _by(document: Document) -> pd.DataFrame:
+    assert document.table is not None
+    return document.table
+
+
 def records(table: pd.DataFrame) -> list[dict[str, Any]]:
     """Rows as plain Python values; a missing one is None."""
     columns = {c: table[c].astype(object).where(table[c].notna(), None).tolist() for c in table.columns}
@@ -102,15 +132,23 @@ def records(table: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def csv(document: Document) -> str:
-    """The table of ranks, of a sweep that of sizes; what does not exist is empty."""
-    table = document.overlap.ranks if document.bandwidth is None else document.bandwidth.table
+    """The table of ranks, of a sweep that of sizes, or what was asked for; what does not exist is empty.
+
+    The names of a path stand between "/".
+    """
+    if document.by is None:
+        table = document.overlap.ranks if document.bandwidth is None else document.bandwidth.table
+    else:
+        table = _by(document)
+    if "path" in table:
+        table = table.assign(path=table["path"].map("/".join))
     return str(table.to_csv(index=False))
 
 
 def markdown(document: Document) -> str:
     """Headline and tables in Markdown."""
-    from .text import headline, setting
-
+    if document.by is not None:
+        return _broken_down(document)
     unit = scale(document.overlap.ranks["window_ns"].max())
     lines = [f"**{headline(document)[0]}**", *headline(document)[1:], ""]
     lines += [f"- {label}: {_inline(words)}" for label, words in setting(document)]
@@ -124,6 +162,16 @@ def markdown(document: Document) -> str:
         lines += ["", *_table(head, rows)]
     lines += [""] * bool(document.warnings) + [f"- {_inline(w)}" for w in document.warnings]
     return "\n".join(lines) + "\n"
+
+
+def _broken_down(document: Document) -> str:
+    shown = breakdown.full(document)
+    captured = [f"- {label}: {_inline(words)}" for label, words in setting(document)]
+    # Spaces at the start of a cell are lost in HTML; these are not.
+    cells = [[_inline(c).replace("  ", "&nbsp;&nbsp;") for c in row] for row in shown.rows]
+    notes = [_inline(w) for w in (*([shown.note] if shown.note else []), *document.warnings)]
+    lines = [f"**{shown.title}**", "", *captured, "", *_table(shown.head, cells), ""]
+    return "\n".join([*lines, *(f"- {note}" for note in notes)]).rstrip() + "\n"
 
 
 def _sizes(found: Bandwidth) -> list[str]:
@@ -164,4 +212,5 @@ def _where_time_went(document: Document, unit: tuple[int, str]) -> list[str]:
             for c in records(collectives)
         ]
         lines += ["", *_table(head, rows)]
-    return lines
+    said = breakdown.sentences(document)
+    return [*lines, *([""] * bool(said)), *map(_inline, said)]

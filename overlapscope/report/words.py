@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 
-__all__ = ["duration", "escape", "percent", "scale", "shortened", "size"]
+__all__ = ["count", "duration", "escape", "number", "percent", "scale", "shortened", "size"]
 
 SCALES = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs"))
 
@@ -22,6 +22,17 @@ def duration(ns: int | float, unit: tuple[int, str] | None = None) -> str:
     """`12.345 ms`: three decimals, none for whole ns."""
     size, name = unit or scale(ns)
     return f"{ns / size:,.3f} {name}" if size > 1 else f"{ns:,.0f} {name}"
+
+
+def number(ns: int | float, unit: tuple[int, str]) -> str:
+    """A time in a table whose head names the unit: three decimals as long as six columns of them fit a line."""
+    value = ns / unit[0]
+    return f"{value:,.0f}" if unit[0] == 1 else f"{value:,.1f}" if value >= 10_000 else f"{value:,.3f}"
+
+
+def count(value: int | float) -> str:
+    """`1,234`, `2.5` where it is a mean."""
+    return f"{value:,.0f}" if value == int(value) else f"{value:,.1f}"
 
 
 def size(nbytes: int | float) -> str:

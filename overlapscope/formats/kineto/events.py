@@ -55,6 +55,8 @@ class Args(msgspec.Struct, frozen=True, gc=False):
     group_name: Any = msgspec.field(default=None, name="Process Group Name")
     group_ranks: Any = msgspec.field(default=None, name="Process Group Ranks")
     sequence: Any = msgspec.field(default=None, name="Seq")
+    grid: msgspec.Raw = ABSENT
+    block: msgspec.Raw = ABSENT
 
 
 class ShapedArgs(Args, frozen=True, gc=False):

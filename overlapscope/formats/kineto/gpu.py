@@ -22,7 +22,7 @@ from .events import (
     spans,
     whole,
 )
-from .shapes import ELEMENT_BYTES, input_bytes
+from .shapes import ELEMENT_BYTES, input_bytes, launch_shapes
 
 __all__ = ["read_gpu"]
 
@@ -67,6 +67,7 @@ def read_gpu(file: File, events: Events, classifier: Classifier, unit: Unit) -> 
     _add_launches(ops, [a.correlation for a in args], events.untimed(LAUNCH))
     communicators = _add_collectives(ops, args[: len(kernels)], classifier)
     _add_annotated(ops, events.of(ANNOTATION), classifier)
+    ops.shape[: len(kernels)], shapes = launch_shapes(args[: len(kernels)])
     gpus = {optional(d.get("id")): d.get("name") for d in file.devices or ()}
     # A recorded rank names the process; it names a rank only where the process drives one device.
     rank = unit.rank if len(distinct) == 1 else None
@@ -74,7 +75,7 @@ def read_gpu(file: File, events: Events, classifier: Classifier, unit: Unit) -> 
         Unit(unit.pid, unit.process, int(d), None if gpus.get(d) is None else str(gpus[d]), rank)
         for d in distinct.tolist()
     ]
-    return RawTrace(file.source, "gpu", units, names, ops, communicators)
+    return RawTrace(file.source, "gpu", units, names, ops, communicators=communicators, shapes=shapes)
 
 
 def _args(event: Event) -> Args:

@@ -11,7 +11,7 @@ from ...errors import InputError
 from ...intervals import around, covered, outermost, union
 from ..raw import Names, RawOps, RawTrace, Unit
 from .events import Event, Events, File, integers, spans
-from .shapes import input_bytes
+from .shapes import input_bytes, input_shapes
 
 __all__ = ["read_host"]
 
@@ -48,7 +48,8 @@ def read_host(file: File, events: Events, classifier: Classifier, unit: Unit) ->
     ops.launch, ops.thread = ops.start.copy(), thread.copy()
     for i, event in enumerate(comm):
         ops.bytes[i] = input_bytes(event, verdict(str(event.name)).collective)
-    return RawTrace(file.source, "host", [unit], names, ops)
+    ops.shape[:], shapes = input_shapes(ops_events)
+    return RawTrace(file.source, "host", [unit], names, ops, shapes=shapes)
 
 
 def _computing(operators: list[Event], verdict: Callable[[str], Verdict]) -> list[Event]:

@@ -1,4 +1,4 @@
-"""Bytes from what PyTorch records of an operator's or a collective's inputs."""
+"""The sizes that PyTorch records with work: of inputs, and the bytes they make, of kernels' grids and blocks."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import numpy as np
 
 from ...classify import Collective
 from ...trace import NA
-from .events import ABSENT, Event, ShapedArgs
+from ..raw import shape_name
+from .events import ABSENT, Args, Event, ShapedArgs
 
-__all__ = ["ELEMENT_BYTES", "input_bytes"]
+__all__ = ["ELEMENT_BYTES", "input_bytes", "input_shapes", "launch_shapes"]
 
 # By the names PyTorch records ("dtype" of a collective, "Input type" of an operator).
 ELEMENT_BYTES = {
@@ -39,3 +40,39 @@ def input_bytes(event: Event, collective: Collective | None) -> int:
         return sum(int(np.prod(d, dtype=np.int64)) * size for d, size in zip(dims, sizes, strict=True))
     except (msgspec.DecodeError, KeyError, TypeError, ValueError, AttributeError):
         return NA
+
+
+def launch_shapes(args: list[Args]) -> tuple[list[int], list[str]]:
+    """The code of each kernel's grid and block, -1 where they are no lists of three, and the names of the codes."""
+    texts = [(bytes(a.grid), bytes(a.block)) for a in args]
+    codes: dict[str, int] = {}
+    code_of = {
+        pair: -1 if (name := _launch(*pair)) is None else codes.setdefault(name, len(codes))
+        for pair in dict.fromkeys(texts)
+    }
+    return [code_of[pair] for pair in texts], list(codes)
+
+
+def _launch(grid: bytes, block: bytes) -> str | None:
+    try:
+        sizes = [msgspec.json.decode(text, type=tuple[int, int, int]) for text in (grid, block)]
+    except msgspec.DecodeError:
+        return None
+    return shape_name(*sizes)
+
+
+def input_shapes(operators: list[Event]) -> tuple[list[int], list[str]]:
+    """The code of each operator's recorded input dimensions, -1 where there are none, and what the codes stand for.
+
+    They are kept as they stand in the file.
+    """
+    texts = [_dims(event) for event in operators]
+    codes = {text: code for code, text in enumerate(t for t in dict.fromkeys(texts) if t is not None)}
+    return [-1 if text is None else codes[text] for text in texts], list(codes)
+
+
+def _dims(event: Event) -> str | None:
+    args = event.args
+    if not isinstance(args, ShapedArgs) or args.input_dims is ABSENT:
+        return None
+    return bytes(args.input_dims).decode("utf-8", "replace")

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from ...errors import InputError
 from ...intervals import Int64
-from ..raw import COPY_KINDS, MEMSET_NAME, Names, RawOps, Unit, copy_name, missing
+from ..raw import COPY_KINDS, MEMSET_NAME, Names, RawOps, Unit, copy_name, missing, shape_name
 from .export import Export, codes_of
 from .ranges import Nvtx, message_sql
 from .schema import (
@@ -22,6 +23,7 @@ from .schema import (
     NVTX_TABLE,
     OP_ROLE,
     RUNTIME_TABLE,
+    SHAPE_COLUMNS,
     pid_of,
     process_of,
     thread_of,
@@ -33,6 +35,9 @@ UNNAMED = "(unnamed kernel)"
 
 MOST_DEVICES = 1 << 10
 """No machine has more; a greater number is damage, and would become a rank of its own."""
+
+SHAPE_SQL = "(gridX << 32) | (gridY << 16) | gridZ, (blockX << 18) | (blockY << 7) | blockZ"
+"""A grid fits 63 bits and a block 29: two columns cost half of what the six cost that they pack."""
 
 Int32 = npt.NDArray[np.int32]
 
@@ -91,6 +96,7 @@ class Found:
 
     ops: RawOps
     ids: Int64
+    shapes: list[str] = field(default_factory=list)
 
 
 def gpu_ops(export: Export, names: Names, units: Units) -> Found | None:
@@ -104,7 +110,8 @@ def gpu_ops(export: Export, names: Names, units: Units) -> Found | None:
         columns.append(np.concatenate([getattr(part.ops, column) for part in parts]))
         for part in parts:  # let go of the pieces: the peak is one column, not a table
             setattr(part.ops, column, columns[-1][:0])
-    return Found(RawOps(*columns), np.concatenate([part.ids for part in parts]))
+    # Only kernels, the first part, have shapes.
+    return Found(RawOps(*columns), np.concatenate([part.ids for part in parts]), parts[0].shapes)
 
 
 def _kernels(export: Export, names: Names, units: Units) -> Found | None:
@@ -116,26 +123,42 @@ def _kernels(export: Export, names: Names, units: Units) -> Found | None:
         raise InputError(f"its kernel table lacks {lacking}", "export it again", export.path)
     # Correlation ids are a fifth of the volume; without these tables nothing asks for them.
     with_ids = export.has(RUNTIME_TABLE) or export.has(EXTRA_TABLE)
+    shape_sql = SHAPE_SQL if export.has(table, *SHAPE_COLUMNS) else "-1, -1"
     sql = (
         f"SELECT start, end, deviceId, streamId, {export.column(table, 'globalPid', 0)},"
-        f" {export.column(table, 'demangledName', -1)}, {export.column(table, 'shortName', -1)}"
+        f" {export.column(table, 'demangledName', -1)}, {export.column(table, 'shortName', -1)}, {shape_sql}"
         f"{', ' + export.column(table, 'correlationId') if with_ids else ''} FROM {table}"
     )
     pairs: dict[int, int] = {}
     batches: list[list[Int64 | Int32]] = []
     for batch in export.batches(sql):
         batch = units.placed(batch)
-        start, end, device, stream, pid, demangled, short, *ids = batch
+        start, end, device, stream, pid, demangled, short, grid, block, *ids = batch
         # Ids of StringIds fit 32 bits: one key holds the pair.
         pair = codes_of(
             (demangled << 32) | (short & 0xFFFFFFFF), lambda key: pairs.setdefault(key, len(pairs))
         )
-        batches.append([start, end, units.codes(pid + device), stream.astype(np.int32), pair, *ids])
+        lane = [units.codes(pid + device), stream.astype(np.int32)]
+        batches.append([start, end, *lane, pair, grid, block.astype(np.int32), *ids])
     if not any(len(batch[0]) for batch in batches):
         return None
-    start, end, unit, stream32, pair, *ids = (_whole(batches, i) for i in range(len(batches[0])))
+    start, end, unit, stream32, pair, grid, block, *ids = (_whole(batches, i) for i in range(len(batches[0])))
     ops = RawOps.of(start, end, unit, stream32, _kernel_names(export, names, list(pairs))[pair])
-    return Found(ops, ids[0] if ids else missing(len(ops)))
+    ops.shape, shapes = _shapes(grid, block)
+    return Found(ops, ids[0] if ids else missing(len(ops)), shapes)
+
+
+def _shapes(grid: Int64, block: Int64) -> tuple[Int32, list[str]]:
+    """Code of each kernel's grid and block, as `SHAPE_SQL` packs them, and what the codes stand for."""
+    which, grids = pd.factorize(grid)
+    codes, pairs = pd.factorize((which << 32) | block)
+    codes = codes.astype(np.int32)
+    codes[(grid < 0) | (block < 0)] = -1
+    named = []
+    for pair in pairs.tolist():
+        g, b = int(grids[pair >> 32]), pair & 0xFFFFFFFF
+        named.append(shape_name((g >> 32, g >> 16 & 0xFFFF, g & 0xFFFF), (b >> 18, b >> 7 & 0x7FF, b & 0x7F)))
+    return codes, named
 
 
 def _whole(batches: list[list[Int64 | Int32]], index: int) -> npt.NDArray:  # type: ignore[type-arg]

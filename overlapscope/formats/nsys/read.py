@@ -69,6 +69,7 @@ def read(path: Path) -> RawTrace:
             names=names,
             ops=found.ops,
             communicators=communicators,
+            shapes=found.shapes,
             ranges=ranges,
             origin_ns=_session_start(export),
             overhead=_overhead(export),
@@ -177,20 +178,27 @@ def _add_recorded(export: Export, found: Found, units: Units, communicators: lis
     if not export.has(EXTRA_TABLE):
         return
     on = "communicator, sequence" if export.has(EXTRA_TABLE, "communicator", "sequence") else "NULL, NULL"
-    rows = export.rows(f"SELECT globalPid, id, collective, bytes, groupSize, {on} FROM {EXTRA_TABLE}")
+    shape_sql = "shape" if export.has(EXTRA_TABLE, "shape") else "NULL"
+    rows = export.rows(
+        f"SELECT globalPid, id, collective, bytes, groupSize, {on}, {shape_sql} FROM {EXTRA_TABLE}"
+    )
     numbers = {name: number for number, name in enumerate(communicators)}
+    shapes = {name: code for code, name in enumerate(found.shapes)}
     recorded = {(process, at): rest for process, at, *rest in rows}
     ops, process = found.ops, units.processes()[found.ops.unit]
     for i, key in enumerate(zip(process.tolist(), found.ids.tolist(), strict=True)):
         if key in recorded:
-            collective, nbytes, group, communicator, sequence = recorded[key]
+            collective, nbytes, group, communicator, sequence, shape = recorded[key]
             ops.collective[i] = COLLECTIVES.index(collective) if collective in COLLECTIVES else FROM_NAME
             ops.bytes[i] = NA if nbytes is None else nbytes
             ops.group[i] = -1 if group is None else group
             ops.sequence[i] = -1 if sequence is None else sequence
             if communicator is not None:
                 ops.communicator[i] = numbers.setdefault(communicator, len(numbers))
+            if shape is not None:
+                ops.shape[i] = shapes.setdefault(str(shape), len(shapes))
     communicators[:] = numbers
+    found.shapes = list(shapes)
 
 
 def _kept_ranks(export: Export) -> dict[int, Kept]:

@@ -17,13 +17,15 @@ OVERHEAD_TABLES = ("PROFILER_OVERHEAD", "CUPTI_ACTIVITY_KIND_OVERHEAD")
 METADATA_TABLES = ("EXPORT_META_DATA", "META_DATA_EXPORT", "META_DATA_CAPTURE")
 
 EXTRA_TABLE = "OVERLAPSCOPE_OPS"
-"""Our own table beside nsys's: (globalPid, id, collective, bytes, groupSize, communicator, sequence); id is the
-correlation id of a kernel or the rangeId of a host op. It keeps what PyTorch records with a collective and nsys
-has no column for."""
+"""Our own table beside nsys's: (globalPid, id, collective, bytes, groupSize, communicator, sequence, shape); id is
+the correlation id of a kernel or the rangeId of a host op. It keeps what PyTorch records with an op and nsys has no
+column for."""
 
 RANK_TABLE = "OVERLAPSCOPE_RANKS"
 """Our own, too: (rank, globalPid, deviceId, pid, gpu), what `Trace.ranks` says of each. A globalPid has room for pids
 of 24 bits, and none to say that the pid is not known."""
+
+SHAPE_COLUMNS = ("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ")
 
 PROVENANCE_KEY = "OVERLAPSCOPE_PROVENANCE"
 """In META_DATA_EXPORT of a file we wrote: JSON of where its content came from."""

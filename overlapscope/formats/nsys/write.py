@@ -17,7 +17,7 @@ from ...errors import OptionError
 from ...files import replacing
 from ...markers import DOMAIN
 from ...trace import NA, Trace
-from ..raw import COPY_KINDS, MEMSET_NAME, copy_name
+from ..raw import COPY_KINDS, MEMSET_NAME, copy_name, shape_numbers
 from .schema import (
     EVENT_CATEGORY,
     EVENT_DOMAIN,
@@ -37,6 +37,7 @@ from .schema import (
     RANK_TABLE,
     RUN_KEY,
     RUNTIME_TABLE,
+    SHAPE_COLUMNS,
     global_pid,
     pid_of,
 )
@@ -66,6 +67,7 @@ TABLES: dict[str, dict[str, type]] = {
             "globalPid",
             "demangledName",
             "shortName",
+            *SHAPE_COLUMNS,
         ),
         int,
     ),
@@ -105,6 +107,7 @@ TABLES: dict[str, dict[str, type]] = {
         "groupSize": int,
         "communicator": str,
         "sequence": int,
+        "shape": str,
     },
     RANK_TABLE: {"rank": int, "globalPid": int, "deviceId": int, "pid": int, "gpu": str, "clock": int},
 }
@@ -200,10 +203,13 @@ class _Writer:
             [self.string(s if h is None else h) for s, h in zip(names["string"], names["short"], strict=True)]
         )
         code = kernels["name"].to_numpy()
+        shapes = np.array([*map(shape_numbers, self.trace.shapes), [None] * 6], object)
+        kernels = kernels.assign(**dict(zip(SHAPE_COLUMNS, shapes[kernels["shape"]].T, strict=True)))
         launched = ops[ops["launch"] != NA]
         return {
             KERNEL_TABLE: _rows(
-                kernels.assign(demangled=demangled[code], short=short[code]), [*common, "demangled", "short"]
+                kernels.assign(demangled=demangled[code], short=short[code]),
+                [*common, "demangled", "short", *SHAPE_COLUMNS],
             ),
             MEMCPY_TABLE: _rows(ops[copy.notna()], [*common, "nbytes", "kind_number"]),
             MEMSET_TABLE: _rows(ops[is_set], [*common, "zero", "nbytes"]),
@@ -259,7 +265,9 @@ class _Writer:
 
     def _extras(self) -> list[tuple]:  # type: ignore[type-arg]
         ops = self._ops()
-        comm = ops[(ops["kind"] == Kind.COMM.value) & ~ops["string"].isin(COPY_KIND_OF_NAME)]
+        told = (ops["kind"] == Kind.COMM.value) & ~ops["string"].isin(COPY_KIND_OF_NAME)
+        host = self.trace.provenance.lanes == "host"  # a kernel's shape has columns of its own
+        shapes = [*self.trace.shapes, None]
         return [
             (
                 op.pid,
@@ -269,8 +277,9 @@ class _Writer:
                 None if op.group < 0 else op.group,
                 None if op.communicator < 0 else self.trace.communicators[op.communicator],
                 None if op.sequence < 0 else op.sequence,
+                shapes[op.shape] if host else None,
             )
-            for op in comm.itertuples(index=False)
+            for op in ops[told | (host & (ops["shape"] >= 0))].itertuples(index=False)
         ]
 
     def _targets(self) -> dict[str, list[tuple]]:  # type: ignore[type-arg]

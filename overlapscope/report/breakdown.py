@@ -1,0 +1,243 @@
+"""The report broken down: by range of the program, stream, collective, step or rank; what overlap costs; steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from ..analysis.steps import FEWEST
+from .document import Document
+from .words import count, duration, escape, number, percent, scale, shortened
+
+__all__ = ["Breakdown", "brief", "full", "sentences"]
+
+MOST_RANGES = 12  # rows of the tree in a report that was not asked for one: a glance, half a screen
+MOST_OUTLIERS = 4
+LINE = 80 - 2  # the table has an empty column on either side
+
+Cell = Callable[[dict[str, Any], tuple[int, str]], str]
+"""What a row shows in a column, times in a unit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Breakdown:
+    """A table as text; names in it are escaped."""
+
+    title: str
+    head: list[str]
+    rows: list[list[str]]
+    note: str | None = None
+
+
+def full(document: Document) -> Breakdown:
+    """The table that was asked for, all rows of it."""
+    table, by = document.table, document.by
+    assert table is not None
+    assert by is not None
+    unit = scale(document.overlap.ranks["window_ns"].max())
+    title = f"By {by} ({unit[1]}{'' if by == 'step' else _of(document)})"
+    if by == "range":
+        return Breakdown(title, *_ranges(_over_ranks(table), unit), _ranges_note(document))
+    columns = COLUMNS[by]
+    rows = [[cell(row, unit) for cell in columns.values()] for row in table.to_dict("records")]
+    return Breakdown(title, list(columns), rows, spread(document) if by == "step" else None)
+
+
+def brief(document: Document) -> Breakdown | None:
+    """The ranges that expose most, each below those around it; None where no op was launched in a range."""
+    if document.by is not None or document.table is None:
+        return None
+    table = _over_ranks(document.table)
+    if not (table["place"] == "range").any():
+        return None
+    # What is around a range has no less of either than the range, so no row comes without those above it.
+    table["depth"] = table["path"].map(len)
+    order = table.sort_values(
+        ["exposed_comm_ns", "compute_ns", "depth"], ascending=[False, False, True], kind="stable"
+    )
+    shown = table.loc[sorted(order.index[:MOST_RANGES])]
+    unit = scale(document.overlap.ranks["window_ns"].max())
+    more = len(table) - len(shown)
+    note = f"{more} more: --by range lists all" if more else None
+    title = f"Where in the program ({unit[1]}{_of(document)})"
+    return Breakdown(title, *_ranges(shown, unit), note)
+
+
+def sentences(document: Document) -> list[str]:
+    """What overlap costs, and how alike the steps are."""
+    return [*_contention(document), *([spread(document)] if len(document.steps.spread) else [])]
+
+
+def _of(document: Document) -> str:
+    n_steps, n_ranks = len(document.overlap.windows.steps), len(document.overlap.ranks)
+    steps = f", {n_steps} steps together" if n_steps > 1 else ""
+    summed = document.by in (None, "range") and n_ranks > 1
+    return steps + (f", mean of {n_ranks} ranks" if summed else "")
+
+
+# -- ranges --------------------------------------------------------------------------------------------------
+
+PLACES = {"outside": "(in no range)", "unknown": "(launch not recorded)"}
+MEANS = ("n_ops", "compute_ns", "comm_ns", "overlap_ns", "exposed_comm_ns")
+
+
+def _over_ranks(table: pd.DataFrame) -> pd.DataFrame:
+    """The mean of the ranks, a rank without the path counting as 0; in the order of the program."""
+    n = table["rank"].nunique()
+    table = table.assign(unplaced=table["place"] != "range")
+    # The ranks' rows are in one order; where a path is missing on some, its parent's place decides.
+    sums = table.groupby(["unplaced", "place", "path"], sort=False)[list(MEANS)].sum().reset_index()
+    sums["order"] = _tree_order(sums["path"].tolist())
+    sums = sums.sort_values(["unplaced", "order"], kind="stable", ignore_index=True)
+    sums[list(MEANS)] = sums[list(MEANS)] / n
+    return sums
+
+
+def _tree_order(paths: list[tuple[str, ...]]) -> list[int]:
+    """Each path below the one around it, neighbours as they come."""
+    place: dict[tuple[str, ...], int] = {}
+    for path in paths:
+        for depth in range(1, len(path) + 1):
+            place.setdefault(path[:depth], len(place))
+    keys = [tuple(place[path[:depth]] for depth in range(1, len(path) + 1)) for path in paths]
+    rank = {key: i for i, key in enumerate(sorted(set(keys)))}
+    return [rank[key] for key in keys]
+
+
+def _ranges(table: pd.DataFrame, unit: tuple[int, str]) -> tuple[list[str], list[list[str]]]:
+    head = ["range", "ops", "compute", "comm", "overlap", "exposed"]
+    rows = []
+    for row in table.to_dict("records"):
+        path = row["path"]
+        name = PLACES[row["place"]] if not path else "  " * (len(path) - 1) + escape(path[-1])
+        figures = [number(row[c], unit) for c in MEANS[1:]]
+        rows.append([name or "(no name)", count(row["n_ops"]), *figures])
+    columns = zip(head[1:], *(row[1:] for row in rows), strict=True)
+    left = LINE - sum(2 + max(map(len, column)) for column in columns)
+    return head, [[shortened(row[0], left), *row[1:]] for row in rows]
+
+
+def _ranges_note(document: Document) -> str | None:
+    table = document.table
+    assert table is not None
+    unknown = int(table.loc[table["place"] == "unknown", "n_ops"].sum())
+    if not unknown:
+        return None
+    return f"Of {unknown:,} ops, over all ranks, the trace does not say where they were launched."
+
+
+# -- other tables --------------------------------------------------------------------------------------------
+
+
+def _time(column: str) -> Cell:
+    return lambda row, unit: number(row[f"{column}_ns"], unit)
+
+
+def _plain(column: str) -> Cell:
+    return lambda row, unit: escape(str(row[column]))
+
+
+def _share(part: str, whole: str) -> Cell:
+    return lambda row, unit: percent(row[f"{part}_ns"], row[f"{whole}_ns"])
+
+
+def _step(row: dict[str, Any], unit: tuple[int, str]) -> str:
+    return shortened(escape(row["step"]), 18) + " *" * bool(row["outlier"])
+
+
+def _whole(column: str) -> Cell:
+    return lambda row, unit: f"{row[column]:,}"
+
+
+COLUMNS: dict[str, dict[str, Cell]] = {
+    "stream": {
+        "rank": _plain("rank"),
+        "stream": _plain("stream"),
+        "ops": _whole("n_ops"),
+        "compute": _time("compute"),
+        "comm": _time("comm"),
+        "memory": _time("memory"),
+        "overlap": _time("overlap"),
+        "exposed": _time("exposed_comm"),
+    },
+    "collective": {
+        "rank": _plain("rank"),
+        "collective": _plain("collective"),
+        "count": _whole("count"),
+        "time (sum)": _time("sum"),
+        "time (union)": _time("union"),
+        "exposed": _time("exposed"),
+        "hidden": _share("overlap", "union"),
+    },
+    "step": {
+        "rank": _plain("rank"),
+        "step": _step,
+        "window": _time("window"),
+        "compute": _time("compute"),
+        "comm": _time("comm"),
+        "exposed": _time("exposed_comm"),
+        "memory": _time("exposed_memory"),
+        "idle": _time("idle"),
+    },
+    "rank": {
+        "rank": _plain("rank"),
+        "window": _time("window"),
+        "compute": _time("compute"),
+        "exposed": _time("exposed_comm"),
+        "memory": _time("exposed_memory"),
+        "idle": _time("idle"),
+        "comm": _time("comm"),
+        "hidden": _share("overlap", "comm"),
+    },
+}
+
+
+# -- sentences -----------------------------------------------------------------------------------------------
+
+
+def _contention(document: Document) -> list[str]:
+    """Overlap that slows compute by as much as it hides is no gain: both beside each other."""
+    found = document.contention
+    if not found.hidden_ns:
+        return []
+    if not found.n_overlapped:
+        return ["Slowdown of compute under communication: n/a. No op ran under it to 90 %."]
+    if found.total_ns is None or found.net_gain_ns is None or found.slowdown is None:
+        return [
+            f"Slowdown of compute under communication: n/a. {found.n_overlapped:,} ops ran under it; no kernel "
+            "has 3 instances both under it and beside it to compare."
+        ]
+    n = document.n_steps
+    what = "step" if document.overlap.windows.mode == "steps" else "window"
+    hidden, lost, gain = (_signed(float(t) / n) for t in (found.hidden_ns, found.total_ns, found.net_gain_ns))
+    return [
+        f"Compute under communication takes {100 * (1 + found.slowdown):.1f} % of its time alone "
+        f"({found.n_measured:,} of {found.n_overlapped:,} ops compare): overlap hides {hidden} and costs {lost} "
+        f"per {what}, a net gain of {gain}."
+    ]
+
+
+def _signed(ns: float) -> str:
+    return "-" * (ns < 0) + duration(abs(ns))
+
+
+def spread(document: Document) -> str:
+    """Median step, spread, and the steps that stand out, named."""
+    spreads = document.steps.spread
+    window, mad = spreads["window_median_ns"].mean(), spreads["window_mad_ns"].mean()
+    unit = scale(window)
+    exposed = duration(spreads["exposed_comm_median_ns"].mean(), unit)
+    text = f"Steps: median {duration(window, unit)} (spread {duration(mad, unit)}), {exposed} of it exposed."
+    out = document.steps.outliers
+    if not len(out):
+        return text + " None stands out." * bool(spreads["n_steps"].max() >= FEWEST)
+    named = []
+    for step, rows in list(out.groupby("step", sort=False))[:MOST_OUTLIERS]:
+        of_rank = spreads.set_index("rank")["window_median_ns"]
+        ratios = rows["window_ns"] / rows["rank"].map(of_rank)
+        named.append(f"{escape(str(step))} ({ratios.loc[(ratios - 1).abs().idxmax()]:.2f}x)")
+    more = out["step"].nunique() - len(named)
+    return f"{text} Outliers: {', '.join(named)}{f' and {more} more' if more else ''}."
