@@ -323,6 +323,16 @@ def test_json_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
     assert data["a"][0]["path"] == "serial"
 
 
+def test_a_run_of_the_gemms_alone(sides: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    alone = trace(sides / "alone.sqlite", [(500, 0, 0)] * 3)
+    assert call("serial", "pipelined", "--compute-only", alone, "--format", "json") == 0
+    data = json.loads(capsys.readouterr().out)
+    assert (data["baseline"]["compute_only_ns"], data["baseline"]["ect_b_ns"]) == (500_000, 300_000)
+    assert [run["steps"] for run in data["compute_only"]] == [3]
+    assert call("serial", "pipelined", "--compute-only", "serial") == 0
+    assert "the run given for the GEMMs alone communicates" in " ".join(capsys.readouterr().out.split())
+
+
 @pytest.mark.usefixtures("sides")
 def test_markdown_and_csv(capsys: pytest.CaptureFixture[str]) -> None:
     assert call("serial", "pipelined", "--format", "md") == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import fmean
 
 import numpy as np
@@ -15,6 +16,9 @@ __all__ = ["FEW_RUNS", "RATIOS", "Baseline", "Collective", "Comparison", "Name",
 
 RATIOS = {"hidden_share": ("overlap", "comm"), "exposed_share": ("exposed_comm", "window")}
 """Shares that are compared as such, step by step."""
+
+COLUMNS = ("count", "union_ns", "exposed_ns")
+"""Of `Samples.collectives`, in the order of `Collective`."""
 
 FEW_RUNS = 2
 """Runs a side from which on runs are the samples: steps of one run are more alike than runs are."""
@@ -124,30 +128,26 @@ def compare(
     def both(values: Callable[[Samples], list[float]]) -> Shift:
         return shift(_values(a, values, unit), _values(b, values, unit))
 
-    times = {figure: both(lambda run, f=figure: run.times(f)) for figure in FIGURES}  # type: ignore[misc]
-    ratios = {name: both(lambda run, of=parts: run.ratios(*of)) for name, parts in RATIOS.items()}  # type: ignore[misc]
+    times = {figure: both(partial(Samples.times, figure=figure)) for figure in FIGURES}
+    ratios = {
+        name: both(partial(Samples.ratios, part=part, whole=whole)) for name, (part, whole) in RATIOS.items()
+    }
     kinds = sorted({str(kind) for run in (*a, *b) for kind in run.collectives["collective"].unique()})
     collectives = [
-        Collective(
-            kind,
-            *(
-                both(lambda run, k=kind, c=column: run.of_collective(k, c))  # type: ignore[misc]
-                for column in ("count", "union_ns", "exposed_ns")
-            ),
-        )
+        Collective(kind, *(both(partial(Samples.of_collective, collective=kind, column=c)) for c in COLUMNS))
         for kind in kinds
     ]
     collectives.sort(key=lambda c: -max(c.exposed.a or 0, c.exposed.b or 0))
-    alone = (
-        None if compute_only is None else _median(_values(compute_only, lambda r: r.times("window"), unit))
-    )
+    alone = times["compute"].a
+    if compute_only is not None:
+        alone = _median(_values(compute_only, partial(Samples.times, figure="window"), unit))
     return Comparison(
         unit,
         times,
         ratios,
         tuple(collectives),
         _names(a, b),
-        _baseline(times, alone if compute_only is not None else times["compute"].a),
+        _baseline(times, alone),
     )
 
 

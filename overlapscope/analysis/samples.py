@@ -92,7 +92,8 @@ def samples(trace: Trace, windows: Windows, matching: Matching, step_pattern: st
         totals.append(figures.assign(key=key))
         collectives.append(by_collective.assign(key=by_collective["step"].map(dict(enumerate(key)))))
         keys.append(key)
-    shared = [key for key in keys[0] if all(key in some for some in map(set, keys))]
+    everywhere = set(keys[0]).intersection(*keys)
+    shared = [key for key in keys[0] if key in everywhere]
     table = pd.concat(totals).groupby("key").sum().reindex(shared).reset_index(drop=True)
     table = table.assign(split=table["split"] > 0).astype({f"{f}_ns": "int64" for f in SUMS})
     return Samples(
