@@ -12,7 +12,7 @@ import pandas as pd
 from ..classify import Kind
 from ..intervals import Int64, Spans, covered, measure
 from ..trace import Trace
-from .overlap import COMPUTE, of_kind, running
+from .selection import COMPUTE, of_kind, running
 from .window import Windows, windows
 
 __all__ = ["KERNEL_COLUMNS", "Contention", "contention"]

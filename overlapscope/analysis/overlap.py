@@ -17,23 +17,10 @@ from ..classify import Kind
 from ..intervals import Int64, Spans, claim, covered, intersect, measure, subtract, union
 from ..trace import NA, Trace
 from .matching import Matching, Places, match
+from .selection import COMPUTE, running, touching
 from .window import Windows, windows
 
-__all__ = [
-    "COLLECTIVE_COLUMNS",
-    "COMPUTE",
-    "INSTANCE_COLUMNS",
-    "RANK_COLUMNS",
-    "Overlap",
-    "of_kind",
-    "overlap",
-    "owned",
-    "running",
-    "touching",
-]
-
-COMPUTE = (Kind.GEMM, Kind.ATTENTION, Kind.COMPUTE)
-"""What counts as compute."""
+__all__ = ["COLLECTIVE_COLUMNS", "INSTANCE_COLUMNS", "RANK_COLUMNS", "Overlap", "overlap", "owned"]
 
 RANK_COLUMNS: dict[str, str] = {
     "rank": "int64",
@@ -223,18 +210,6 @@ def _of_rank(
     return figures, comm, _by_collective(comm, window, C)
 
 
-def running(ops: pd.DataFrame, *kinds: Kind) -> Spans:
-    """When at least one op of these kinds runs."""
-    mask = of_kind(ops, *kinds)
-    return union(ops["start"].to_numpy()[mask], ops["end"].to_numpy()[mask])
-
-
-def of_kind(ops: pd.DataFrame, *kinds: Kind) -> npt.NDArray[np.bool_]:
-    """Mask of the ops of these kinds."""
-    code = {kind: i for i, kind in enumerate(Kind)}
-    return np.isin(ops["kind"].cat.codes.to_numpy(), [code[kind] for kind in kinds])
-
-
 def _instances(
     trace: Trace, comm: pd.DataFrame, window: Spans, compute: Spans, place: Places
 ) -> pd.DataFrame:
@@ -329,15 +304,6 @@ def _parts(instances: pd.DataFrame) -> dict[str, int | None]:
 
 def _where(known: npt.NDArray[np.bool_], values: Int64) -> pd.arrays.IntegerArray:
     return pd.arrays.IntegerArray(np.where(known, values, 0), ~known)
-
-
-def touching(window: Spans, start: Int64, end: Int64) -> npt.NDArray[np.bool_]:
-    """Ops with a part in the window; an op without length counts where it lies in or at the edge of it."""
-    if not len(window):
-        return np.zeros(len(start), np.bool_)
-    # One more instant on either side takes in an empty op at the very edge.
-    empty = (start == end) & (covered(window, start - 1, end + 1) > 0)
-    return np.asarray((covered(window, start, end) > 0) | empty, np.bool_)
 
 
 def _ratio(part: int | float | None, whole: int | float | None) -> float | None:

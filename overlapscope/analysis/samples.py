@@ -13,7 +13,8 @@ from ..intervals import Int64, Spans, covered, union
 from ..trace import Trace
 from .matching import Matching, Places
 from .names import tally
-from .overlap import COMPUTE, of_kind, owned, running
+from .overlap import owned
+from .selection import COMPUTE, of_kind, running
 from .steps import figures_between
 from .window import Windows, find_steps, step_bounds
 

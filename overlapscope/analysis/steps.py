@@ -11,7 +11,7 @@ import pandas as pd
 from ..classify import Kind
 from ..intervals import Int64, Spans, covered
 from ..trace import Trace
-from .overlap import COMPUTE, running
+from .selection import COMPUTE, running
 from .window import find_steps, step_bounds
 
 __all__ = ["FEWEST", "SPREAD_COLUMNS", "STEP_COLUMNS", "Steps", "figures_between", "steps"]
