@@ -96,7 +96,18 @@ def test_options_named_exist() -> None:
     }
     theirs |= {"--rdzv-endpoint", "--nodes", "--ntasks"}  # torchrun, srun
     known: set[str] = set()
-    for command in ("run", "workloads", "scale", "report", "convert", "kernels", "predict", "doctor"):
+    for command in (
+        "run",
+        "workloads",
+        "scale",
+        "report",
+        "compare",
+        "check",
+        "convert",
+        "kernels",
+        "predict",
+        "doctor",
+    ):
         done = subprocess.run(
             [sys.executable, "-m", "overlapscope", command, "--help"],
             capture_output=True,

@@ -127,7 +127,7 @@ class _Sequence:
         deviation = np.median(np.abs(distance - np.median(distance, axis=1, keepdims=True)), axis=1)
         fits = np.all(_same(self.token[mine], other.token[at]), axis=1)
         best = np.argsort(np.where(fits, deviation, np.inf), kind="stable")[:LIKELY]
-        return shifts[best[fits[best]]]
+        return np.asarray(shifts[best[fits[best]]], np.int64)
 
     def _deviation(self, other: _Sequence, shift: int) -> float | None:
         """How much the distance of the ends varies if the other begins at `shift`; None where they do not fit."""
