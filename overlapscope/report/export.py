@@ -43,6 +43,8 @@ def as_dict(document: Document) -> dict[str, Any]:
         "stragglers": records(document.stragglers),
         "contention": _contention(document),
         "bandwidth": [] if document.bandwidth is None else records(document.bandwidth.table),
+        "bandwidth_by_size": records(document.rates.table),
+        "bandwidth_by_group": records(document.rates.groups),
         **asked,
         "unclassified": records(document.unclassified[["name", "count", "sum_ns"]]),
         "warnings": list(document.warnings),
@@ -75,6 +77,7 @@ def _provenance(document: Document) -> dict[str, Any]:
         "origin_ns": said.origin_ns,
         "command": said.command,
         "link": said.link,
+        "peak": document.peak and {"gbs": document.peak.gbs, "how": document.peak.how},
         "from_ranges": said.from_ranges,
         "window": {
             "mode": window.mode,
@@ -212,5 +215,9 @@ def _where_time_went(document: Document, unit: tuple[int, str]) -> list[str]:
             for c in records(collectives)
         ]
         lines += ["", *_table(head, rows)]
+    shown = bandwidth.by_size(document.rates)
+    if shown is not None:
+        title, head, rows = shown
+        lines += ["", f"{title}:", "", *_table([h.replace("\n", " ") for h in head], rows)]
     said = breakdown.sentences(document)
     return [*lines, *([""] * bool(said)), *map(_inline, said)]
