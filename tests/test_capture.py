@@ -497,7 +497,7 @@ def plan(tp: int = 1, **changes: Any) -> Plan:
             f"--workload: 'x' is not known; choose from {', '.join(WORKLOADS)}",
         ),
         ({"tp": 0}, CPU, None, "--tp: is 0; give 1 or more"),
-        ({"tp": 3}, CPU, None, "--tp: 3 ranks do not divide heads 8; give a divisor of 8"),
+        ({"tp": 3}, CPU, None, "--tp: 3 ranks do not divide heads 8; give 2 or 4"),
         ({"steps": 0}, CPU, None, "--steps: is 0; give 1 or more"),
         ({"device": "tpu"}, CPU, None, "--device: 'tpu' is not known; choose from auto, cpu, cuda"),
         (

@@ -252,3 +252,16 @@ def test_a_table_of_ranks_that_is_damaged_does_no_harm(tmp_path: Path, column: s
         db.execute(f"UPDATE OVERLAPSCOPE_RANKS SET {column} = {value}")
     db.close()
     assert len(osc.load(tmp_path / "trace.sqlite").ops) == 1
+
+
+@pytest.mark.parametrize("style", ["3.0", "3.25"])
+def test_an_export_can_say_which_run_it_is_of(tmp_path: Path, style: str) -> None:
+    """nsys writes no such thing; `run` adds it to what it has exported."""
+    t = TraceBuilder()
+    t.process(pid=1).device(0).kernel(NAMES[0], 0, 40, stream=7)
+    path = nsys.write(t, tmp_path / "t.sqlite", style=style)
+    assert osc.load(path).provenance.command is None
+    nsys_format.annotate(path, "overlapscope run --tp 2", ["cut short"])
+    told = osc.load(path).provenance
+    assert told.command == "overlapscope run --tp 2"
+    assert told.warnings == ("cut short",)

@@ -311,7 +311,7 @@ def test_another_nodes_rank_that_died_is_told_apart_from_ones_own(tmp_path: Path
     [
         (["--tp", "8"], "--tp: 8 ranks, and mpirun started 4; give --tp 4, or leave it out"),
         (["--recorder", "nsys"], "--recorder: nsys records what it starts itself, and mpirun started the "),
-        (["--hidden", "30"], "--heads: 4 do not divide hidden 30; give a divisor of it"),
+        (["--hidden", "30"], "--heads: 4 do not divide hidden 30; give 3 or 5"),
         (["--launch", "torchrun"], "--launch: 'torchrun' is not known; choose from auto, spawn, join"),
         (["--nonsense"], "No such option: --nonsense"),
     ],

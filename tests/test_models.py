@@ -390,7 +390,7 @@ def test_a_preset_is_overridden_by_what_is_given_and_is_not_itself_an_option_of_
             {"preset": "llama3-70b"},
             "tp: 16 ranks do not divide kv_heads 8; give 8, or --kv-heads 16",
         ),
-        ("block", 2, {"kv_heads": 3}, "kv_heads: 3 do not divide heads 8; give 2"),
+        ("block", 2, {"kv_heads": 3}, "kv_heads: 3 do not divide heads 8; give 2 or 4"),
         ("block", 2, {"kv_heads": 0}, "kv_heads: 0 do not divide heads 8; give 1"),
         ("block", 2, {"arch": "lama"}, "arch: 'lama' is not known; did you mean llama?"),
         (
@@ -407,7 +407,7 @@ def test_a_preset_is_overridden_by_what_is_given_and_is_not_itself_an_option_of_
             "schedule: pipelined cuts a column layer's all-gather, which only sequence parallelism has; "
             "add --sequence-parallel, or give serial",
         ),
-        ("row-linear", 2, {"ffn": 33}, "tp: 2 ranks do not divide ffn 33; give a divisor of 33"),
+        ("row-linear", 2, {"ffn": 33}, "tp: 2 ranks do not divide ffn 33; give 1 or 3"),
         ("mlp", 2, {"layers": 0}, "layers: is 0; give 1 or more"),
         (
             "row-linear",

@@ -345,9 +345,9 @@ def test_half_precision_runs(dtype: str) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"heads": 6}, "heads: 6 do not divide hidden 32; give a divisor of it"),
-        ({"heads": 4}, "tp: 8 ranks do not divide heads 4; give a divisor of 4"),
-        ({"ffn": 20}, "tp: 8 ranks do not divide ffn 20; give a divisor of 20"),
+        ({"heads": 6}, "heads: 6 do not divide hidden 32; give 4 or 8"),
+        ({"heads": 4}, "tp: 8 ranks do not divide heads 4; give 4"),
+        ({"ffn": 20}, "tp: 8 ranks do not divide ffn 20; give 5 or 10"),
         ({"seq": 0}, "seq: is 0; give 1 or more"),
         ({"dtype": "int8"}, "dtype: 'int8' is not known; choose from float64, float32, bfloat16, float16"),
     ],

@@ -98,6 +98,7 @@ def test_a_run_has_the_structure_that_torch_records_of_it(
 def test_a_paced_link_is_said(tmp_path: Path) -> None:
     said = overlapscope("run", "--recorder", "nsys", *SHAPE, "--link", "1GB/s,50us", "-o", "r", cwd=tmp_path)
     assert "link        paced: 1 GB/s, 50 us" in said
+    assert "made by     overlapscope run --workload block --tp 2" in said
 
 
 def test_a_program_of_ones_own_from_its_report_file_to_the_figures(tmp_path: Path) -> None:

@@ -214,9 +214,9 @@ def test_any_name_of_a_directory_will_do(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (["--workload", "blcok"], "--workload: 'blcok' is not known; did you mean block?"),
-        (["--tp", "3"], "--tp: 3 ranks do not divide heads 8; give a divisor of 8"),
+        (["--tp", "3"], "--tp: 3 ranks do not divide heads 8; give 2 or 4"),
         (["--hidden", "500"], "--hidden: 500 is no multiple of 8 heads; give 496 or 504"),
-        (["--heads", "7"], "--heads: 7 do not divide hidden 512; give a divisor of it"),
+        (["--heads", "7"], "--heads: 7 do not divide hidden 512; give 4 or 8"),
         (["--ffn", "101"], "--ffn: 101 is no multiple of 2 ranks; give 100 or 102"),
         (["--ffn", "1", "--tp", "4"], "--ffn: 1 is no multiple of 4 ranks; give 4"),
         (["--seed", str(2**64)], f"--seed: {2**64} has more than 64 bits; give -2^63 to 2^64 - 1"),

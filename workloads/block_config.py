@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from .config import DTYPES, ConfigError, among, no_multiple
+from .config import DTYPES, ConfigError, among, divisors, no_multiple
 from .layer_config import LayerConfig
 
 if TYPE_CHECKING:
@@ -208,28 +208,25 @@ class BlockConfig(MlpConfig):
         h, heads, pairs = self.hidden, self.heads, self.pairs
         if h % heads:
             other = no_multiple("hidden", h, heads, "heads")
-            raise ConfigError("heads", f"{heads} do not divide hidden {h}", "give a divisor of it", other)
+            raise ConfigError(
+                "heads", f"{heads} do not divide hidden {h}", f"give {divisors(h, heads)}", other
+            )
         if pairs < 1 or heads % pairs:
             raise ConfigError(
-                "kv_heads", f"{pairs} do not divide heads {heads}", f"give {_divisor(heads, pairs)}"
+                "kv_heads", f"{pairs} do not divide heads {heads}", f"give {divisors(heads, pairs)}"
             )
         if self.arch == "llama" and h // heads % 2:
             what = f"{heads} of hidden {h} are {h // heads} wide, and rotary embedding turns pairs"
             raise ConfigError("heads", what, "give heads of an even width, or --arch gpt")
         if heads % tp:
             what, other = f"{tp} ranks do not divide heads {heads}", no_multiple("heads", heads, tp, "ranks")
-            raise ConfigError("tp", what, f"give a divisor of {heads}", other)
+            raise ConfigError("tp", what, f"give {divisors(heads, tp)}", other)
         if pairs % tp:
             what = f"{tp} ranks do not divide kv_heads {pairs}"
             raise ConfigError(
-                "tp", what, f"give {_divisor(pairs, tp)}, or --kv-heads {_multiple(heads, tp, pairs)}"
+                "tp", what, f"give {divisors(pairs, tp)}, or --kv-heads {_multiple(heads, tp, pairs)}"
             )
         super().check_split(tp)
-
-
-def _divisor(of: int, near: int) -> int:
-    """The divisor that is nearest."""
-    return min((n for n in range(1, of + 1) if of % n == 0), key=lambda n: abs(n - near))
 
 
 def _multiple(of: int, tp: int, near: int) -> int:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["DTYPES", "Config", "ConfigError", "WrongError", "among", "multiples", "no_multiple"]
+__all__ = ["DTYPES", "Config", "ConfigError", "WrongError", "among", "divisors", "multiples", "no_multiple"]
 
 DTYPES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 """Element types by PyTorch's name, with their bytes."""
@@ -95,6 +95,13 @@ def multiples(value: int, of: int) -> str:
     """The multiples on both sides, as words."""
     below, above = value // of * of, -(-value // of) * of
     return f"{below} or {above}" if below else f"{above}"
+
+
+def divisors(of: int, near: int) -> str:
+    """The divisors on both sides, as words."""
+    below = max((n for n in range(1, min(near, of) + 1) if of % n == 0), default=None)
+    above = next((n for n in range(max(near, 1), of + 1) if of % n == 0), None)
+    return " or ".join(str(n) for n in (below, above) if n is not None)
 
 
 def no_multiple(option: str, value: int, of: int, what: str) -> ConfigError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from .config import DTYPES, Config, ConfigError, among, multiples, no_multiple
+from .config import DTYPES, Config, ConfigError, among, divisors, multiples, no_multiple
 from .presets import PRESETS, USUAL
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ class LayerConfig(Config):
                 f"{tp} ranks do not divide ffn {self.ffn}",
                 no_multiple("ffn", self.ffn, tp, "ranks"),
             )
-            raise ConfigError("tp", what, f"give a divisor of {self.ffn}", other)
+            raise ConfigError("tp", what, f"give {divisors(self.ffn, tp)}", other)
 
     def check_schedule(self, tp: int, device: str) -> None:
         """Raise :class:`ConfigError` unless the schedule is one that can be run so."""

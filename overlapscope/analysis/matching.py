@@ -2,8 +2,7 @@
 
 On one communicator every rank issues the same collectives in the same order, so the k-th of one rank is the k-th
 of every other. Where the trace records communicators (and numbers on them) that is all; where it does not, the
-order of each kind of collective stands for it. A recording that began later, or was cut, misses some at its edges:
-then the sequences are laid over each other where kinds and bytes agree and the ends keep one distance.
+order of each kind of collective stands for it (:mod:`~overlapscope.analysis.sequences`).
 
 What cannot be trusted is not matched, and the reason is told.
 """
@@ -22,23 +21,20 @@ from ..classify import Collective
 from ..errors import OptionError
 from ..intervals import Int64
 from ..trace import NA, Trace
-from .clocks import ONE_CLOCK, Clock, Clocks, fit, mad
+from .clocks import ONE_CLOCK, Clock, Clocks, fit
+from .sequences import TOGETHER
+from .sequences import places as places_of
 
 __all__ = ["ALIGN", "Matching", "Refused", "match"]
 
 ALIGN = ("collectives", "session", "none")
 """What brings the clocks of several files together: the ends of collectives, the recorded wall clock, nothing."""
 
-# Collectives that cannot end on one rank before all have begun. A broadcast's root may be done with it, and a
-# send, while the others have not come yet.
-TOGETHER = (
-    *(Collective.ALL_REDUCE, Collective.ALL_GATHER, Collective.REDUCE_SCATTER),
-    *(Collective.ALL_TO_ALL, Collective.BARRIER),
-)
-
 # Of a kind of collective so many may end on one rank before they begin on another and the match still be trusted:
 # a clock that was read coarsely, or set by ends that jitter, does that to short ones.
 ASTRAY = 0.1
+
+UNALIGNED = "the clocks of their files are not aligned"
 
 APART = "they end on one rank before they begin on another"
 
@@ -48,16 +44,6 @@ LOOSE = 0.5
 # On a CPU a collective ends when its thread is scheduled, milliseconds apart: there only a distance of that many
 # spreads is a clock's and not the scheduler's.
 ON_A_CPU = 10
-
-# A sequence is looked for so far beyond where the counts alone would put it.
-SLACK = 2
-
-# More than that missing at the edges is another recording.
-MOST_MISSING = 4096
-
-# The distances of the ends must deviate that much less in one place than in any other to tell it from them, and by
-# more than clocks and kernels jitter (ns).
-DECISIVE, JITTER = 4, 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +154,7 @@ def _groups(trace: Trace, comm: pd.DataFrame) -> tuple[Int64, list[Refused]]:
     for key, rows in _keys(comm):
         some = comm.iloc[rows]
         why = _incomplete(key, some, len(trace.ranks), n_ranks)
-        places, trouble = ({}, why) if why else _places(some)
+        places, trouble = ({}, why) if why else places_of(some)
         if trouble is not None:
             refused.append(Refused(len(some), str(key), trouble))
             continue
@@ -212,104 +198,6 @@ def _incomplete(key: _Key, some: pd.DataFrame, in_trace: int, n_ranks: int) -> s
     return "the trace holds one rank of their communicator" if here < 2 else None
 
 
-def _places(some: pd.DataFrame) -> tuple[dict[int, Int64], str | None]:
-    """Each rank's places in the sequence, or why they cannot be told."""
-    by_rank = {int(rank): rows for rank, rows in some.groupby("rank", sort=True)}
-    if _numbered(some):
-        return {rank: rows["sequence"].to_numpy(np.int64) for rank, rows in by_rank.items()}, None
-    longest = max(by_rank, key=lambda rank: len(by_rank[rank]))
-    whole = _Sequence.of(by_rank[longest])
-    places = {}
-    for rank, rows in by_rank.items():
-        shift, trouble = whole.shift(_Sequence.of(rows)) if rank != longest else (0, None)
-        if trouble is not None:
-            return (
-                {},
-                f"rank {rank} has {len(rows):,} of them and rank {longest} {len(whole.end):,}: {trouble}",
-            )
-        places[rank] = np.arange(len(rows), dtype=np.int64) + shift
-    return places, None
-
-
-def _numbered(some: pd.DataFrame) -> bool:
-    """Whether recorded numbers say it all: each once a rank, and of one kind on all of them.
-
-    PyTorch numbers sends apart from collectives, and gives all of a coalesced group one number.
-    """
-    if not (some["sequence"] >= 0).all() or some.duplicated(["rank", "sequence"]).any():
-        return False
-    return bool((some.groupby("sequence")["collective"].nunique() == 1).all())
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Sequence:
-    """The collectives of one rank on one communicator, in order: what they are, and when they ended."""
-
-    token: Int64  # same collective and bytes, same token
-    end: Int64
-    together: npt.NDArray[np.bool_]  # whether its end tells when it ended elsewhere
-
-    @classmethod
-    def of(cls, rows: pd.DataFrame) -> _Sequence:
-        collective = rows["collective"].to_numpy(np.int64)
-        nbytes = rows["bytes"].to_numpy()
-        together = np.isin(collective, [list(Collective).index(c) for c in TOGETHER])
-        return cls(
-            np.where(nbytes == NA, -1, nbytes) * len(Collective) + collective,
-            rows["end"].to_numpy(),
-            together,
-        )
-
-    def shift(self, other: _Sequence) -> tuple[int, str | None]:
-        """Where in this sequence another, no longer one, begins; or why that cannot be told."""
-        missing = len(self.end) - len(other.end)
-        if missing > MOST_MISSING:
-            return 0, "too many are missing"
-        tried = [
-            (deviation, shift)
-            for shift in range(-SLACK, missing + SLACK + 1)
-            if (deviation := self._deviation(other, shift)) is not None
-        ]
-        if not tried:
-            return 0, "they are not the same in any order"
-        tried.sort(key=lambda one: (one[0], abs(one[1])))
-        best, shift = tried[0]
-        if missing == 0:
-            # Nothing says that any is missing, so the order holds unless the ends speak plainly against it.
-            plain = next((deviation for deviation, s in tried if s == 0), None)
-            if plain is not None:
-                return (shift if _decides(best, plain) else 0), None
-        if len(tried) > 1 and not _decides(best, tried[1][0]):
-            return 0, "nothing tells which are missing"
-        return shift, None
-
-    def _deviation(self, other: _Sequence, shift: int) -> float | None:
-        """How much the distance of the ends varies if the other begins at `shift`; None where they do not fit."""
-        first, last = max(shift, 0), min(shift + len(other.end), len(self.end))
-        n = last - first
-        # An overlap of less than half would fit by chance.
-        if 2 * n <= len(other.end) and n < len(other.end):
-            return None
-        mine, its = slice(first, last), slice(first - shift, last - shift)
-        if not _alike(self.token[mine], other.token[its]):
-            return None
-        both = self.together[mine] & other.together[its]
-        if np.count_nonzero(both) < 2:
-            return float("inf")
-        return float(mad((other.end[its] - self.end[mine])[both]))
-
-
-def _alike(one: Int64, other: Int64) -> bool:
-    """Whether two sequences are of the same collectives, and of the same bytes where both are known."""
-    n = len(Collective)
-    unknown = (one < 0) | (other < 0)
-    return bool(np.all(np.where(unknown, one % n == other % n, one == other)))
-
-
-def _decides(best: float, other: float) -> bool:
-    return best * DECISIVE < other and other - best > JITTER
-
-
 # -- clocks --------------------------------------------------------------------------------------------------
 
 
@@ -319,7 +207,7 @@ def _clocks(trace: Trace, comm: pd.DataFrame, align: str) -> Clocks:
     distinct = list(dict.fromkeys(clock_of.values()))
     if len(distinct) == 1 or align != "collectives":
         return Clocks()
-    together = comm["collective"].isin([list(Collective).index(c) for c in TOGETHER])
+    together = comm["collective"].isin(TOGETHER)
     ends = comm[together].assign(clock=comm["rank"].map(clock_of))
     # Of several ranks on one clock the last to end: nearest to the one instant at which it is over.
     table = ends.groupby(["match", "clock"])["end"].max().unstack()
@@ -387,14 +275,21 @@ def _on_one_clock(trace: Trace, comm: pd.DataFrame, clocks: Clocks) -> tuple[pd.
             doubts.iloc[rows] = "they end too far apart to be sure of one communicator, and none is recorded"
         else:
             doubts.iloc[rows[apart]] = APART
+    if not (trace.provenance.one_clock or clocks.of_rank):
+        clock = comm["rank"].map(trace.ranks.set_index("rank")["clock"])
+        doubts[(clock.groupby(comm["match"]).transform("nunique") > 1).to_numpy()] = UNALIGNED
     own = latest.copy()
     for one in np.unique(rank):
         here = rank == one
-        # Rounding must not put the beginning of the last rank before its own.
-        own[here] = np.maximum(clocks[one].own(latest[here]), comm["start"].to_numpy()[here])
-    table["latest"] = np.where(doubts == "", own, NA)
-    names = pd.Series([list(Collective)[code].value for code in comm["collective"]], index=table.index)
-    told = doubts[doubts != ""].to_frame("why").assign(what=names).groupby(["what", "why"]).size()
+        # Rounding must not put the beginning of the last rank before its own, nor let it wait for itself.
+        begun = comm["start"].to_numpy()[here]
+        was_last = start[here] == latest[here]
+        own[here] = np.where(was_last, begun, np.maximum(clocks[one].own(latest[here]), begun))
+    refused = (doubts != "").to_numpy()
+    table["latest"] = np.where(refused, NA, own)
+    name_of = np.array([c.value for c in Collective], object)
+    names = name_of[comm["collective"].to_numpy()[refused]]
+    told = doubts[refused].to_frame("why").assign(what=names).groupby(["what", "why"]).size()
     return table, [Refused(int(count), what, why) for (what, why), count in told.items()]
 
 

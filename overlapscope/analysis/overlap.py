@@ -7,6 +7,7 @@ stream may overlap, and several streams do.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,23 +17,10 @@ from ..classify import Kind
 from ..intervals import Int64, Spans, claim, covered, intersect, measure, subtract, union
 from ..trace import NA, Trace
 from .matching import Matching, Places, match
+from .selection import COMPUTE, running, touching
 from .window import Windows, windows
 
-__all__ = [
-    "COLLECTIVE_COLUMNS",
-    "COMPUTE",
-    "INSTANCE_COLUMNS",
-    "RANK_COLUMNS",
-    "Overlap",
-    "of_kind",
-    "overlap",
-    "owned",
-    "running",
-    "touching",
-]
-
-COMPUTE = (Kind.GEMM, Kind.ATTENTION, Kind.COMPUTE)
-"""What counts as compute."""
+__all__ = ["COLLECTIVE_COLUMNS", "INSTANCE_COLUMNS", "RANK_COLUMNS", "Overlap", "overlap", "owned"]
 
 RANK_COLUMNS: dict[str, str] = {
     "rank": "int64",
@@ -222,42 +210,16 @@ def _of_rank(
     return figures, comm, _by_collective(comm, window, C)
 
 
-def running(ops: pd.DataFrame, *kinds: Kind) -> Spans:
-    """When at least one op of these kinds runs."""
-    mask = of_kind(ops, *kinds)
-    return union(ops["start"].to_numpy()[mask], ops["end"].to_numpy()[mask])
-
-
-def owned(comm: pd.DataFrame) -> tuple[Int64, Int64]:
-    """Start and end of the time that each of a rank's communication ops answers for: what runs at once is shared out.
-
-    It is the op's that started first. Same start: the lower lane. Same lane, too: the longer one, so that the
-    order of the input never decides.
-    """
-    start, end, lane = (comm[c].to_numpy() for c in ("start", "end", "lane"))
-    order = np.lexsort((comm["collective"].cat.codes, -end, lane))
-    tie = np.empty(len(order), np.int64)
-    tie[order] = np.arange(len(order))
-    return claim(start, end, tie)
-
-
-def of_kind(ops: pd.DataFrame, *kinds: Kind) -> npt.NDArray[np.bool_]:
-    """Mask of the ops of these kinds."""
-    code = {kind: i for i, kind in enumerate(Kind)}
-    return np.isin(ops["kind"].cat.codes.to_numpy(), [code[kind] for kind in kinds])
-
-
 def _instances(
     trace: Trace, comm: pd.DataFrame, window: Spans, compute: Spans, place: Places
 ) -> pd.DataFrame:
     start, end, lane = (comm[c].to_numpy() for c in ("start", "end", "lane"))
-    own_start, own_end = owned(comm)
+    own = owned(comm, place)
     idle = subtract(window, compute)
-    exposed = covered(idle, own_start, own_end)
+    exposed = covered(idle, own.start, own.end)
     number, latest = (column[comm.index.to_numpy()] for column in (place.match, place.latest))
-    known = latest != NA
-    begun = np.where(known, np.clip(latest, own_start, own_end), own_start)
-    wait = covered(idle, own_start, begun)
+    known = own.known
+    wait = covered(idle, own.start, own.begun)
     nbytes = comm["bytes"]
     return pd.DataFrame(
         {
@@ -278,6 +240,33 @@ def _instances(
             "bytes": nbytes.astype("Int64").mask(nbytes == NA),
         }
     )
+
+
+class Owned(NamedTuple):
+    """The time that belongs to each of a rank's communication ops alone; the pieces are disjoint.
+
+    In it every rank has begun from ``begun`` on; ``known`` says of which ops that is known (else ``begun`` is
+    ``start``).
+    """
+
+    start: Int64
+    end: Int64
+    begun: Int64
+    known: npt.NDArray[np.bool_]
+
+
+def owned(comm: pd.DataFrame, place: Places) -> Owned:
+    """Share the time of communication ops out: an instant belongs to the one that started first."""
+    start, end, lane = (comm[c].to_numpy() for c in ("start", "end", "lane"))
+    # Same start: the lower lane. Same lane, too: the longer one, so that the order of the input never decides.
+    order = np.lexsort((comm["collective"].cat.codes, -end, lane))
+    tie = np.empty(len(order), np.int64)
+    tie[order] = np.arange(len(order))
+    own_start, own_end = claim(start, end, tie)
+    latest = place.latest[comm.index.to_numpy()]
+    known = latest != NA
+    begun = np.where(known, np.clip(latest, own_start, own_end), own_start)
+    return Owned(own_start, own_end, begun, known)
 
 
 def _by_collective(comm: pd.DataFrame, window: Spans, compute: Spans) -> list[dict[str, object]]:
@@ -315,15 +304,6 @@ def _parts(instances: pd.DataFrame) -> dict[str, int | None]:
 
 def _where(known: npt.NDArray[np.bool_], values: Int64) -> pd.arrays.IntegerArray:
     return pd.arrays.IntegerArray(np.where(known, values, 0), ~known)
-
-
-def touching(window: Spans, start: Int64, end: Int64) -> npt.NDArray[np.bool_]:
-    """Ops with a part in the window; an op without length counts where it lies in or at the edge of it."""
-    if not len(window):
-        return np.zeros(len(start), np.bool_)
-    # One more instant on either side takes in an empty op at the very edge.
-    empty = (start == end) & (covered(window, start - 1, end + 1) > 0)
-    return np.asarray((covered(window, start, end) > 0) | empty, np.bool_)
 
 
 def _ratio(part: int | float | None, whole: int | float | None) -> float | None:

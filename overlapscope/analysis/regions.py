@@ -12,8 +12,9 @@ import pandas as pd
 from ..classify import Kind
 from ..intervals import Int64, Spans, covered, intersect, union, unions
 from ..trace import NA, Trace
-from .overlap import COMPUTE, Overlap, of_kind, overlap, running, touching
+from .overlap import Overlap, overlap
 from .paths import OUTSIDE, UNKNOWN, Paths, paths
+from .selection import COMPUTE, of_kind, running, touching
 
 __all__ = ["REGION_COLUMNS", "STREAM_COLUMNS", "by_range", "by_stream"]
 

@@ -278,7 +278,7 @@ def _collect(folder: RunDir, nsys: Nsys | None, ranks: Ranks) -> bool:
     Of a failed run, ranks that recorded nothing that can be read are left out.
     """
     if nsys is not None:
-        return _export(folder, nsys, tolerant=ranks.failed)
+        return _export(folder, nsys, ranks)
     from ..formats import load  # not above: what is refused need not wait for pandas
     from ..formats.nsys import write
 
@@ -306,15 +306,12 @@ def _with_origin(trace: Trace, ranks: Ranks) -> Trace:
     told = trace.provenance
     versions = [e.fields["versions"].get("torch") for e in ranks.events if e.kind == "imported"]
     tool = f"torch.profiler, PyTorch {versions[0]}" if versions else "torch.profiler"
-    error = ranks.error("")
     done = {(event.rank, event.fields["name"]) for event in ranks.events if event.kind == "done"}
     # A step that was cut short would count as a whole one.
     iteration = trace.ranges["role"].isin(["step", "warmup"])
     names = zip(trace.ranges["rank"], trace.ranges["name"], strict=True)
     cut = iteration & ~pd.Series([key in done for key in names], index=trace.ranges.index, dtype=bool)
     dropped = [Dropped(int(cut.sum()), "steps", "they were cut short")] if cut.any() else []
-    why = None if error is None else without_paths(f"{error.about or ''} {error.what}".strip())
-    warnings = ([] if why is None else [unfinished(why)]) + _late(ranks.events) + _notes(ranks.events)
     return replace(
         trace,
         ranges=trace.ranges[~cut].reset_index(drop=True),
@@ -322,10 +319,17 @@ def _with_origin(trace: Trace, ranks: Ranks) -> Trace:
             told,
             sources=tuple(replace(source, tool=tool) for source in told.sources),
             command=ranks.plan.command,
-            warnings=(*warnings, *told.warnings),
+            warnings=(*_warnings(ranks), *told.warnings),
             dropped=(*dropped, *told.dropped),
         ),
     )
+
+
+def _warnings(ranks: Ranks) -> list[str]:
+    """What every report of the run must say, and no recording does."""
+    error = ranks.error("")
+    why = None if error is None else without_paths(f"{error.about or ''} {error.what}".strip())
+    return ([] if why is None else [unfinished(why)]) + _late(ranks.events) + _notes(ranks.events)
 
 
 def _late(events: list[Event]) -> list[str]:
@@ -344,13 +348,16 @@ def _notes(events: list[Event]) -> list[str]:
     return [note for e in events if e.kind == "measured" for note in e.fields.get("notes", [])]
 
 
-def _export(folder: RunDir, nsys: Nsys, *, tolerant: bool) -> bool:
+def _export(folder: RunDir, nsys: Nsys, ranks: Ranks) -> bool:
     try:
         nsight.export(nsys, folder.work / REPORT, folder.part())
     except RunError:
-        if tolerant:
+        if ranks.failed:
             return False
         raise
+    from ..formats.nsys import annotate
+
+    annotate(folder.part(), ranks.plan.command, _warnings(ranks))
     folder.part().replace(folder.trace)
     return True
 

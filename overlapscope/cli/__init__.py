@@ -16,6 +16,8 @@ import typer
 from .. import __version__
 from ..errors import Interrupted, OverlapscopeError, RunError
 from ..interrupts import raised
+from .check import check
+from .compare import compare
 from .convert import convert
 from .doctor import doctor
 from .kernels import kernels
@@ -62,6 +64,8 @@ app.command("workloads")(workloads)
 app.command("scale")(scale)
 app.command("report")(report)
 app.command("timeline")(timeline)
+app.command("compare")(compare)
+app.command("check")(check)
 app.command("convert")(convert)
 app.command("kernels")(kernels)
 app.command("predict")(predict)

@@ -21,6 +21,7 @@ __all__ = [
     "SILENCE_S",
     "Align",
     "Force",
+    "Link",
     "Output",
     "Paths",
     "Ranks",
@@ -77,6 +78,14 @@ Align = Annotated[
         metavar="HOW",
         help="Clocks of several files: collectives (their ends, after the wall clock), session (the wall clock "
         "alone) or none.",
+    ),
+]
+Link = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(
+        "--link",
+        metavar="NAME|SPEED",
+        help="The link between the ranks, to set rates beside: nvlink4, pcie5, 450GB/s. Default: of the GPUs' names.",
     ),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace the output file if it exists.")]

@@ -203,6 +203,8 @@ def _contention(document: Document) -> list[str]:
     found = document.contention
     if not found.hidden_ns:
         return []
+    if not found.n_overlapped:
+        return ["Slowdown of compute under communication: n/a. No op ran under it to 90 %."]
     if found.total_ns is None or found.net_gain_ns is None or found.slowdown is None:
         return [
             f"Slowdown of compute under communication: n/a. {found.n_overlapped:,} ops ran under it; no kernel "

@@ -1,9 +1,13 @@
-"""Everything a report says, gathered once; the renderers only lay it out."""
+"""Everything a report says, gathered once; the renderers only lay it out.
+
+What not every layout shows is measured when it is first asked for: a large trace should not pay for it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import pandas as pd
 
@@ -13,6 +17,7 @@ from ..analysis.contention import Contention, contention
 from ..analysis.matching import match
 from ..analysis.names import tally, unclassified
 from ..analysis.overlap import Overlap, overlap
+from ..analysis.rates import Peak, Rates, rates
 from ..analysis.regions import by_range, by_stream
 from ..analysis.steps import Steps, steps
 from ..analysis.stragglers import stragglers
@@ -23,7 +28,7 @@ from ..trace import NA, Provenance, Trace
 __all__ = ["Document", "build", "only"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Document:
     """A report before it is laid out.
 
@@ -47,16 +52,18 @@ class Document:
         How many ranks the program has, as far as the trace tells; more than are shown where only some are.
     bandwidth : Bandwidth or None
         Of a sweep over sizes: what each takes, always of all ranks.
-    contention : Contention
-        How much compute is slowed down by the communication that it hides.
-    steps : Steps
-        The figures of each step; without rows where the window is not of steps.
+    rates : Rates
+        Of any other program: what its collectives take, size by size, always of all ranks.
+    peak : Peak or None
+        What the link can carry, where rates stand beside it.
     by : str or None
         What the report is broken down by, if asked: range, stream, collective, step or rank.
-    table : DataFrame or None
-        The rows of it; by range also where nothing was asked and the trace has ranges.
     warnings : tuple of str
         All that a reader must know before trusting a figure.
+    trace : Trace
+        What is reported on: the ranks asked for.
+    step_pattern : str or None
+        Names of step ranges, if given.
     """
 
     provenance: Provenance
@@ -69,16 +76,38 @@ class Document:
     n_ops_outside: int
     n_ranks: int
     bandwidth: Bandwidth | None
-    contention: Contention
-    steps: Steps
+    rates: Rates
+    peak: Peak | None
     by: str | None
-    table: pd.DataFrame | None
     warnings: tuple[str, ...]
+    trace: Trace
+    step_pattern: str | None
 
     @property
     def n_steps(self) -> int:
         """Steps over all ranks; where there are none, one window a rank."""
         return sum(self.overlap.windows.n_steps.values()) or len(self.overlap.ranks)
+
+    @cached_property
+    def contention(self) -> Contention:
+        """How much compute is slowed down by the communication that it hides."""
+        return contention(self.trace, self.overlap.windows)
+
+    @cached_property
+    def steps(self) -> Steps:
+        """The figures of each step; without rows where the window is not of steps."""
+        return steps(self.trace, self.step_pattern) if self.overlap.windows.mode == "steps" else Steps.none()
+
+    @cached_property
+    def table(self) -> pd.DataFrame | None:
+        """What was asked for, row by row; by range also where nothing was asked and the trace has ranges."""
+        if self.by == "range" or (self.by is None and len(self.trace.ranges)):
+            return by_range(self.trace, self.overlap, self.step_pattern)
+        if self.by == "stream":
+            return by_stream(self.trace, self.overlap)
+        if self.by == "step":
+            return self.steps.table
+        return {"collective": self.overlap.collectives, "rank": self.overlap.ranks}.get(self.by or "")
 
 
 def build(
@@ -89,11 +118,11 @@ def build(
     step_pattern: str | None = None,
     by: str | None = None,
     align: str = "collectives",
-    peak_gbs: float | None = None,
+    peak: Peak | None = None,
 ) -> Document:
     """Analyse a trace for a report.
 
-    `peak_gbs` is what the link between the ranks can carry each way, where that is known.
+    `peak` is what the link between the ranks can carry, where that is known.
 
     Ranks that are not asked for are still those that the others waited for.
 
@@ -106,11 +135,14 @@ def build(
     matching = match(trace, align)
     every, trace = trace, only(trace, ranks)
     chosen = windows(trace, window, step_pattern)
-    sizes = bandwidth(every, windows(every, window, step_pattern) if ranks else chosen, peak_gbs)
+    of_all = windows(every, window, step_pattern) if ranks else chosen
+    sweep = bandwidth(every, of_all, peak.among(every.ranks) if peak else None, matching.clocks)
+    by_size = Rates.none() if sweep else rates(every, matching, of_all, peak)
     kept = every.ops["rank"].isin(trace.ranks["rank"]).to_numpy()
     result = overlap(trace, chosen, matching.only(kept))
     names = tally(trace, chosen)
-    each = steps(trace, step_pattern) if chosen.mode == "steps" else Steps.none()
+    if by == "step" and chosen.mode != "steps":
+        raise OptionError("the window is not of steps", "use --window steps", "--by step")
     return Document(
         provenance=trace.provenance,
         overlap=result,
@@ -121,27 +153,14 @@ def build(
         gpus=tuple(dict.fromkeys(trace.ranks["gpu"].dropna())),
         n_ops_outside=len(trace.ops) - int(result.ranks["n_ops"].sum()),
         n_ranks=n_ranks,
-        contention=contention(trace, chosen),
-        steps=each,
+        bandwidth=sweep,
+        rates=by_size,
+        peak=peak if (sweep or by_size).table["peak_gbs"].notna().any() else None,
         by=by,
-        table=_table(trace, result, each, by, step_pattern),
-        bandwidth=sizes,
-        warnings=_warnings(trace, result, names, n_ranks, sizes),
+        warnings=_warnings(trace, result, names, n_ranks, sweep) + by_size.notes,
+        trace=trace,
+        step_pattern=step_pattern,
     )
-
-
-def _table(
-    trace: Trace, result: Overlap, each: Steps, by: str | None, step_pattern: str | None
-) -> pd.DataFrame | None:
-    if by == "range" or (by is None and len(trace.ranges)):
-        return by_range(trace, result, step_pattern)
-    if by == "stream":
-        return by_stream(trace, result)
-    if by == "step":
-        if not len(each.table):
-            raise OptionError("the window is not of steps", "use --window steps", "--by step")
-        return each.table
-    return {"collective": result.collectives, "rank": result.ranks}.get(by or "")
 
 
 def only(trace: Trace, ranks: Sequence[int] | None) -> Trace:

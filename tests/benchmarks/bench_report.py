@@ -47,7 +47,7 @@ class Subject:
 
 
 SUBJECTS = (
-    Subject("nsys", "nsys-4m.sqlite", KERNELS, 1200),
+    Subject("nsys", "nsys-4m.sqlite", KERNELS, 1000),
     Subject("kineto", "kineto-850k.json", EVENTS, 900),
 )
 

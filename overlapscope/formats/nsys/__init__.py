@@ -5,6 +5,6 @@ ADBC in batches, so that a file of millions of kernels is never held twice.
 """
 
 from .read import read
-from .write import write
+from .write import annotate, write
 
-__all__ = ["read", "write"]
+__all__ = ["annotate", "read", "write"]

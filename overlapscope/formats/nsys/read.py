@@ -25,6 +25,7 @@ from .schema import (
     OVERHEAD_TABLES,
     PROVENANCE_KEY,
     RANK_TABLE,
+    RUN_KEY,
     process_of,
 )
 
@@ -80,6 +81,7 @@ def read(path: Path) -> RawTrace:
         )
         trace.dropped += _dropped(export, units)
         _add_provenance(export, trace)
+        _add_run(export, trace)
         return trace
 
 
@@ -213,6 +215,19 @@ def _kept_ranks(export: Export) -> dict[int, Kept]:
         process | (device & HOST_DEVICE): Kept(rank, None if pid == NA else pid, gpu, clock)
         for rank, process, device, pid, gpu, clock in rows
     }
+
+
+def _add_run(export: Export, trace: RawTrace) -> None:
+    """What `annotate` has said of the run."""
+    told = _metadata(export).get(RUN_KEY)
+    if told is None:
+        return
+    try:
+        said = json.loads(told)
+        trace.command = str(said["command"])
+        trace.warnings += map(str, said["warnings"])
+    except (ValueError, TypeError, KeyError) as error:
+        raise export.failed(ValueError(f"malformed: {RUN_KEY} cannot be read")) from error
 
 
 def _add_provenance(export: Export, trace: RawTrace) -> None:

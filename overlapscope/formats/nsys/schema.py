@@ -30,6 +30,9 @@ SHAPE_COLUMNS = ("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ")
 PROVENANCE_KEY = "OVERLAPSCOPE_PROVENANCE"
 """In META_DATA_EXPORT of a file we wrote: JSON of where its content came from."""
 
+RUN_KEY = "OVERLAPSCOPE_RUN"
+"""In the metadata of an export that `run` recorded with nsys: JSON of its command and of what is to be known of it."""
+
 # NVTX_EVENTS.eventType
 EVENT_CATEGORY = 33
 EVENT_MARK = 34

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -28,19 +28,21 @@ from .schema import (
     KERNEL_TABLE,
     MEMCPY_TABLE,
     MEMSET_TABLE,
+    METADATA_TABLES,
     NVTX_TABLE,
     OP_ROLE,
     PIDS,
     PROVENANCE_KEY,
     RANK_ROLE,
     RANK_TABLE,
+    RUN_KEY,
     RUNTIME_TABLE,
     SHAPE_COLUMNS,
     global_pid,
     pid_of,
 )
 
-__all__ = ["write"]
+__all__ = ["annotate", "write"]
 
 SCHEMA_VERSION = "3.25.0"
 """The nsys schema whose column names are used."""
@@ -141,6 +143,19 @@ def write(trace: Trace, path: Path, *, force: bool = False) -> None:
                     database.conn.executemany(f"INSERT INTO {table} VALUES ({marks})", rows[table])
         finally:
             database.close()
+
+
+def annotate(path: Path, command: str, warnings: Sequence[str]) -> None:
+    """Say in an export of nsys's which run it is of: the command, and what a reader must know."""
+    import sqlite_utils
+
+    database = sqlite_utils.Database(path)
+    try:
+        there = [name for name in METADATA_TABLES if name in database.table_names()]
+        told = json.dumps({"command": command, "warnings": list(warnings)})
+        database.table(*there[:1] or METADATA_TABLES[1:2]).insert({"name": RUN_KEY, "value": told})
+    finally:
+        database.close()
 
 
 class _Writer:

@@ -76,7 +76,4 @@ def timeline(
         The window cannot be used, a rank is not in the trace, or the timeline is too long to be exact.
     """
     said = document.build(trace, window=window, ranks=ranks, step_pattern=step_pattern, align=align)
-    shown = document.only(trace, ranks)
-    return Timeline(
-        payload(shown, said, most_lanes=max_lanes, step_pattern=step_pattern), page.title(said.provenance)
-    )
+    return Timeline(payload(said, most_lanes=max_lanes), page.title(said.provenance))

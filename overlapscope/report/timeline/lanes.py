@@ -8,7 +8,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pandas as pd
 
-from ...analysis.overlap import COMPUTE, Overlap, of_kind, owned, running, touching
+from ...analysis.matching import Places
+from ...analysis.overlap import Overlap, owned
+from ...analysis.selection import COMPUTE, of_kind, running, touching
 from ...analysis.window import find_steps, step_bounds
 from ...classify import Kind
 from ...intervals import EMPTY, Int64, Spans, intersect, measure, span, stacked
@@ -102,13 +104,14 @@ def lanes(trace: Trace, result: Overlap, *, most: int, step_pattern: str | None 
     of_rank = result.windows.of_rank
     solid = [w for w in of_rank.values() if len(w)]
     whole = span(min(int(w.start[0]) for w in solid), max(int(w.end[-1]) for w in solid))
+    place = result.matching.places(len(trace.ops))
     found, strips = [], []
     for rank in trace.ranks["rank"].tolist():
         window, ops = of_rank[rank], trace.of_rank(rank)
         strips.append(_strip(rank, ops, window))
         found += [
             *_range_lanes(trace, rank, whole),
-            *_op_lanes(trace, ops, rank, whole, window - running(ops, *COMPUTE)),
+            *_op_lanes(trace, ops, rank, whole, window - running(ops, *COMPUTE), place),
         ]
     kept = _busiest(found, most)
     said = _left_out(trace, found, kept)
@@ -142,12 +145,14 @@ def _range_lanes(trace: Trace, rank: int, whole: Spans) -> Iterator[Lane]:
         yield from _rows(Lane(rank, label, True, 0, position[some], start[some], end[some]))
 
 
-def _op_lanes(trace: Trace, ops: pd.DataFrame, rank: int, whole: Spans, uncovered: Spans) -> Iterator[Lane]:
+def _op_lanes(
+    trace: Trace, ops: pd.DataFrame, rank: int, whole: Spans, uncovered: Spans, place: Places
+) -> Iterator[Lane]:
     """A rank's streams: compute, then communication, then copies, each by number."""
     start, end, lane = (ops[c].to_numpy() for c in ("start", "end", "lane"))
     own_start, own_end = start.copy(), start.copy()
     comm = of_kind(ops, Kind.COMM)
-    own_start[comm], own_end[comm] = owned(ops[comm])
+    own_start[comm], own_end[comm], *_ = owned(ops[comm], place)
     inside = touching(whole, start, end)
     streams = []
     for number in np.unique(lane[inside]).tolist():

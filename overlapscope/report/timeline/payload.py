@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...analysis.overlap import of_kind, touching
 from ...analysis.paths import OUTSIDE, Paths, paths
+from ...analysis.selection import of_kind, touching
 from ...classify import Kind
 from ...errors import OptionError
 from ...intervals import Int64, Spans
@@ -77,16 +77,16 @@ class _Columns:
         return {"first": int(start[0]) - zero, "gap": self.add(gap), "duration": self.add(end - start)}
 
 
-def payload(trace: Trace, document: Document, *, most_lanes: int, step_pattern: str | None = None) -> bytes:
-    """The timeline of a trace whose report is `document`.
+def payload(document: Document, *, most_lanes: int) -> bytes:
+    """The timeline of a trace, with the figures of its report.
 
     Raises
     ------
     OptionError
         It is longer than 104 days, or begins as long after the trace's origin.
     """
-    result = document.overlap
-    drawn = lanes(trace, result, most=most_lanes, step_pattern=step_pattern)
+    trace, step_pattern = document.trace, document.step_pattern
+    drawn = lanes(trace, document.overlap, most=most_lanes, step_pattern=step_pattern)
     zero = _zero(drawn)
     columns = _Columns()
     names, name_of_op = _names(trace)
