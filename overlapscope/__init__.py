@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .classify import Classifier, Collective, Kind
     from .errors import InputError, OptionError, OverlapscopeError, RulesError, RunError, UserError
     from .formats import load
+    from .report.timeline import Timeline, timeline
     from .trace import NA, Provenance, Trace
 
 __version__ = "0.1.0"
@@ -45,6 +46,7 @@ _HOME = {
     "RunError": "errors",
     "Scaling": "analysis.scaling",
     "Steps": "analysis.steps",
+    "Timeline": "report.timeline",
     "Trace": "trace",
     "UserError": "errors",
     "Windows": "analysis.window",
@@ -57,6 +59,7 @@ _HOME = {
     "scaling": "analysis.scaling",
     "steps": "analysis.steps",
     "tally": "analysis.names",
+    "timeline": "report.timeline",
     "windows": "analysis.window",
 }
 
@@ -75,6 +78,7 @@ __all__ = [
     "RunError",
     "Scaling",
     "Steps",
+    "Timeline",
     "Trace",
     "UserError",
     "Windows",
@@ -88,6 +92,7 @@ __all__ = [
     "scaling",
     "steps",
     "tally",
+    "timeline",
     "windows",
 ]
 

@@ -8,6 +8,7 @@ become one through :func:`union`. All of it is vectorised and, on sorted input, 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from heapq import heappop, heappush
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +27,7 @@ __all__ = [
     "measure",
     "outermost",
     "span",
+    "stacked",
     "subtract",
     "union",
     "unions",
@@ -241,6 +243,36 @@ def enclosing(start: Int64, end: Int64) -> Int64:
     inside = outer >= 0
     found[order[inside]] = order[outer[inside]]
     return found
+
+
+def stacked(start: Int64, end: Int64) -> Int64:
+    """For each interval the lowest row on which nothing that began before it still runs. Any order.
+
+    The intervals of a row are disjoint. Of those that begin together the longest comes first, so that intervals
+    that nest lie by depth.
+    """
+    row = np.zeros(len(start), np.int64)
+    if len(start) == 0:
+        return row
+    order = np.lexsort((-end, start))
+    start, end = start[order], end[order]
+    meets = np.concatenate([[False], start[1:] < np.maximum.accumulate(end)[:-1], [False]])
+    # The first that others meet stays on row 0, too, but takes it.
+    crowded = np.flatnonzero(meets[:-1] | meets[1:])
+    busy: list[tuple[int, int]] = []  # (end, row)
+    free: list[int] = []
+    rows = 0
+    taken = np.empty(len(crowded), np.int64)
+    for i, (first, last) in enumerate(zip(start[crowded].tolist(), end[crowded].tolist(), strict=True)):
+        while busy and busy[0][0] <= first:
+            heappush(free, heappop(busy)[1])
+        if not free:
+            free.append(rows)
+            rows += 1
+        taken[i] = heappop(free)
+        heappush(busy, (last, int(taken[i])))
+    row[order[crowded]] = taken
+    return row
 
 
 def _encloses(end: Int64) -> Int64:

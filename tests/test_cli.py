@@ -321,6 +321,7 @@ def test_public_names_are_pinned() -> None:
         "RunError",
         "Scaling",
         "Steps",
+        "Timeline",
         "Trace",
         "UserError",
         "Windows",
@@ -334,6 +335,7 @@ def test_public_names_are_pinned() -> None:
         "scaling",
         "steps",
         "tally",
+        "timeline",
         "windows",
     ]
     for name in osc.__all__:
@@ -341,7 +343,7 @@ def test_public_names_are_pinned() -> None:
     assert not hasattr(osc, "nonsense")
 
 
-@pytest.mark.parametrize("command", ["report", "kernels"])
+@pytest.mark.parametrize("command", ["report", "kernels", "timeline"])
 def test_a_report_never_replaces_its_trace(
     export: Path, command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -26,6 +26,7 @@ from .predict import predict
 from .report import report
 from .run import run
 from .scale import scale
+from .timeline import timeline
 from .workloads import workloads
 
 __all__ = ["app", "main"]
@@ -62,6 +63,7 @@ app.command("run")(run)
 app.command("workloads")(workloads)
 app.command("scale")(scale)
 app.command("report")(report)
+app.command("timeline")(timeline)
 app.command("compare")(compare)
 app.command("check")(check)
 app.command("convert")(convert)
