@@ -25,6 +25,7 @@ __all__ = [
     "RANK_COLUMNS",
     "Overlap",
     "overlap",
+    "owned",
 ]
 
 RANK_COLUMNS: dict[str, str] = {
@@ -215,15 +216,24 @@ def _of_rank(
     return figures, comm, _by_collective(comm, window, C)
 
 
+def owned(comm: pd.DataFrame) -> tuple[Int64, Int64]:
+    """Start and end of the time that each of a rank's communication ops answers for: what runs at once is shared out.
+
+    It is the op's that started first. Same start: the lower lane. Same lane, too: the longer one, so that the
+    order of the input never decides.
+    """
+    start, end, lane = (comm[c].to_numpy() for c in ("start", "end", "lane"))
+    order = np.lexsort((comm["collective"].cat.codes, -end, lane))
+    tie = np.empty(len(order), np.int64)
+    tie[order] = np.arange(len(order))
+    return claim(start, end, tie)
+
+
 def _instances(
     trace: Trace, comm: pd.DataFrame, window: Spans, compute: Spans, place: Places
 ) -> pd.DataFrame:
     start, end, lane = (comm[c].to_numpy() for c in ("start", "end", "lane"))
-    # Same start: the lower lane. Same lane, too: the longer one, so that the order of the input never decides.
-    order = np.lexsort((comm["collective"].cat.codes, -end, lane))
-    tie = np.empty(len(order), np.int64)
-    tie[order] = np.arange(len(order))
-    own_start, own_end = claim(start, end, tie)
+    own_start, own_end = owned(comm)
     idle = subtract(window, compute)
     exposed = covered(idle, own_start, own_end)
     number, latest = (column[comm.index.to_numpy()] for column in (place.match, place.latest))

@@ -18,6 +18,7 @@ from ..errors import Interrupted, OverlapscopeError, RunError
 from ..interrupts import raised
 from .convert import convert
 from .doctor import doctor
+from .export import export
 from .kernels import kernels
 from .options import SILENCE_S
 from .predict import predict
@@ -61,6 +62,7 @@ app.command("workloads")(workloads)
 app.command("scale")(scale)
 app.command("report")(report)
 app.command("convert")(convert)
+app.command("export")(export)
 app.command("kernels")(kernels)
 app.command("predict")(predict)
 app.command("doctor")(doctor)
