@@ -12,6 +12,7 @@ import typer
 from ..errors import OptionError
 from .options import (
     Align,
+    Figures,
     Force,
     Output,
     Paths,
@@ -59,6 +60,7 @@ def report(
     step_pattern: StepPattern = None,
     rules: Rules = None,
     align: Align = "collectives",
+    figures: Figures = None,
     force: Force = False,
 ) -> None:
     """Show how much communication hid under compute, rank by rank, exact to the nanosecond."""
@@ -83,6 +85,11 @@ def report(
             align=align,
             peak_gbs=_peak(trace),
         )
+        if figures is not None:
+            from ..figures import of_report, save
+
+            tell("drawing")
+            save(of_report(built), figures, force=force)
     _write(built, format, output, force)
 
 

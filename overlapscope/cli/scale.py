@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from ..errors import InputError, OptionError
-from .options import borrowing, one_voice, progress
+from .options import Figures, borrowing, one_voice, progress
 from .run import request
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ def scale(
     force: Annotated[
         bool, typer.Option("--force", help="Run again what is there but was run with other options.")
     ] = False,
+    figures: Figures = None,
     **options: Any,
 ) -> None:
     """Run the same work on several numbers of ranks and show speed-up, efficiency and where the loss comes from.
@@ -81,6 +82,11 @@ def scale(
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
         write_text(folder / SCALE_FILE, scaling.json_text(document), force=True)
+    if figures is not None:
+        from ..figures import save
+        from ..figures import scaling as draw
+
+        save({"scaling": draw(document.scaling)}, figures, force=True)
     sys.stdout.write(scaling_text.render(document))
 
 
