@@ -15,7 +15,7 @@ from ..report.words import escape, shortened
 __all__ = ["NS_PER_MS", "bars", "colour", "framed", "listed", "plain"]
 
 NS_PER_MS = 1_000_000
-LONGEST = 60  # characters of a name beside an axis
+LONGEST = 50  # characters of a name beside an axis
 GRID = "#dfe3e8"
 EDGE = "#9aa5b1"  # idle time is hardly darker than the page
 

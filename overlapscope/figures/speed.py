@@ -104,8 +104,8 @@ def _scaling_words(last: Size, base: int) -> str:
     )
     return (
         f"Lines of a step's time by number of ranks, and a waterfall. On {n} ranks it takes "
-        f"{duration(float(last.time))}, the ideal is {duration(float(last.ideal))}: {last.speedup:.2f} times as fast as on {base}, "
-        f"efficiency {percent(last.efficiency, 1)}.{where}"
+        f"{duration(float(last.time))}, the ideal is {duration(float(last.ideal))}: "
+        f"{last.speedup:.2f} times as fast as on {base}, efficiency {percent(last.efficiency, 1)}.{where}"
     )
 
 

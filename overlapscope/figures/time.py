@@ -94,7 +94,7 @@ def overlap_by_range(table: pd.DataFrame, *, most: int = MOST_RANGES) -> go.Figu
     shown = means.loc[sorted(means.sort_values("comm_ns", ascending=False, kind="stable").index[:most])]
     sums = table.groupby(["place", "path"], sort=False)[["overlap_ns", "exposed_comm_ns"]].sum()
     keys = list(zip(shown["place"], shown["path"], strict=True))
-    labels = [PLACES[place] if not path else " › ".join(map(plain, path)) for place, path in keys]
+    labels = [PLACES[place] if not path else plain(" › ".join(path)) for place, path in keys]
     # Places of bars are numbers: two paths that read alike are two bars.
     rows = list(range(len(keys)))
     figure = go.Figure(
