@@ -54,7 +54,7 @@ def titled(figure: object, *units: str) -> None:
 
 
 def test_breakdown_adds_up_to_the_window(tmp_path: Path) -> None:
-    """Rank 0: compute 120 + 144 ns, 20 ns of the waiting and 10 of the transfer under it; rank 1: idle till it begins."""
+    """Rank 0: compute 120 + 144 ns, 20 ns of the waiting and 10 of the transfer under it; rank 1: 10 ns idle."""
     result = late(tmp_path)
     figure = osc.figures.breakdown(result)
     titled(figure, "time (ms)", "rank")
