@@ -69,6 +69,13 @@ Who was waited for (ms, 2 steps together)
  0        7 of 8                5.338                   5.338
  1        1 of 8                0.062                   0.062
 
+Bandwidth (median transfer of each size)
+
+                                   transfer   algbw   busbw
+ collective    size  ranks  count      (µs)  (GB/s)  (GB/s)
+ ──────────────────────────────────────────────────────────
+ all_reduce  8.2 kB      2      8    229.51   0.036   0.036
+
 Where in the program (ms, 2 steps together, mean of 2 ranks)
 
  range                           ops  compute   comm  overlap  exposed

@@ -158,6 +158,19 @@ def test_missing_at_the_edges_does_not_shift_the_rest() -> None:
     assert "at an edge" in refused.why
 
 
+def test_many_may_be_missing() -> None:
+    """Rank 1 began 700 collectives later, of 1000; which they were is found among 705 places."""
+    rng = np.random.default_rng(5)
+    begin = np.cumsum(rng.integers(300 * US, 900 * US, 1000))
+    starts = begin[:, None] + rng.integers(0, 50 * US, (1000, 2))
+    rows = of_collectives(starts.tolist(), transfer=20 * US)
+    found = osc.overlap(made(rows[::2] + rows[1401::2]))
+    waits = np.maximum(starts[700:, 1] - starts[700:, 0], 0)
+    whole = found.instances[found.instances["match"].notna()]
+    assert whole[whole["rank"] == 0]["wait_ns"].tolist() == waits.tolist()
+    assert found.matching.refused[0].count == 700
+
+
 def test_equal_counts_may_still_be_shifted() -> None:
     """Each rank lacks one at another edge: the order alone would pair strangers, the ends say so."""
     rng = np.random.default_rng(3)

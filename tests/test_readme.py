@@ -12,6 +12,7 @@ import pytest
 
 from overlapscope.analysis.bandwidth import BANDWIDTH_COLUMNS
 from overlapscope.analysis.overlap import COLLECTIVE_COLUMNS, RANK_COLUMNS
+from overlapscope.analysis.rates import GROUP_COLUMNS, RATE_COLUMNS
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -76,6 +77,8 @@ def test_json_keys_are_documented() -> None:
     assert re.findall(r"`(\w+)`", rows["ranks"]) == list(RANK_COLUMNS)
     assert re.findall(r"`(\w+)`", rows["collectives"]) == list(COLLECTIVE_COLUMNS)
     assert re.findall(r"`(\w+)`", rows["bandwidth"]) == list(BANDWIDTH_COLUMNS)
+    assert re.findall(r"`(\w+)`", rows["bandwidth_by_size"]) == list(RATE_COLUMNS)
+    assert re.findall(r"`(\w+)`", rows["bandwidth_by_group"]) == list(GROUP_COLUMNS)
     assert re.findall(r"`(\w+)`", rows["unclassified"]) == ["name", "count", "sum_ns"]
 
 
@@ -93,7 +96,18 @@ def test_options_named_exist() -> None:
     }
     theirs |= {"--rdzv-endpoint", "--nodes", "--ntasks"}  # torchrun, srun
     known: set[str] = set()
-    for command in ("run", "workloads", "scale", "report", "convert", "kernels", "predict", "doctor"):
+    for command in (
+        "run",
+        "workloads",
+        "scale",
+        "report",
+        "compare",
+        "check",
+        "convert",
+        "kernels",
+        "predict",
+        "doctor",
+    ):
         done = subprocess.run(
             [sys.executable, "-m", "overlapscope", command, "--help"],
             capture_output=True,

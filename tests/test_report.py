@@ -140,6 +140,8 @@ def test_json_is_pinned(tmp_path: Path) -> None:
         "stragglers",
         "contention",
         "bandwidth",
+        "bandwidth_by_size",
+        "bandwidth_by_group",
         "unclassified",
         "warnings",
     ]
@@ -155,6 +157,7 @@ def test_json_is_pinned(tmp_path: Path) -> None:
         "origin_ns",
         "command",
         "link",
+        "peak",
         "from_ranges",
         "window",
         "unmatched",

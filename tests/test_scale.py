@@ -73,6 +73,8 @@ def test_a_sweep_keeps_every_run_and_says_the_same_as_their_traces(swept: tuple[
         assert Fraction(size["T"], size["denominator"]) == time
         assert Fraction(size["ideal"], size["denominator"]) == first / n
         assert sum(t["numerator"] for t in size["terms"]) == size["T"] - size["ideal"] == size["loss"]
+        exposed = next(t["numerator"] for t in size["terms"] if t["term"] == "exposed_comm")
+        assert sum(p["numerator"] for p in size["exposed_comm"]) == exposed
         assert (size["speedup"], size["efficiency"]) == (float(first / time), float(first / time / n))
         comm = Fraction(int(ranks["exposed_comm_ns"].sum()), 2 * n)
         (term,) = [t for t in size["terms"] if t["term"] == "exposed_comm"]
@@ -252,6 +254,8 @@ T(N)                             500       300
   unmarked compute                 0        -5
   concurrency                      0        35
   exposed communication            0        45
+    waiting for late ranks         0         0
+    transfer                       0        45
   exposed memory                   0        -5
   idle                             0       -10
 ──────────────────────────────────────────────
@@ -297,6 +301,11 @@ def test_the_worked_example_to_the_letter(
         ("exposed_comm", None, 90),
         ("exposed_memory", None, -10),
         ("idle", None, -20),
+    ]
+    assert second["exposed_comm"] == [
+        {"part": "wait", "numerator": 0, "loss_ns": 0.0, "time_ns": 0.0},
+        {"part": "wire", "numerator": 90, "loss_ns": 45.0, "time_ns": 45.0},
+        {"part": "unsplit", "numerator": 0, "loss_ns": 0.0, "time_ns": 0.0},
     ]
     assert (data["cores"], data["oversubscribed"]) == (2, [])
 

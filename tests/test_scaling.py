@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import overlapscope as osc
 from builders import TraceBuilder, nsys
 from made import made
-from overlapscope.analysis.scaling import TERMS, Account, Part, Pop, account, scaling
+from overlapscope.analysis.scaling import EXPOSED, TERMS, Account, Part, Pop, account, scaling
 from scaled import GEMM, one_rank, two_ranks
 
 
@@ -59,6 +59,7 @@ def test_the_loss_of_two_ranks_term_by_term(tmp_path: Path) -> None:
         Part("exposed_memory"): -5,
         Part("idle"): -10,
     }
+    assert second.exposed == {"wait": 0, "wire": 45, "unsplit": 0}
     assert [second.term(t) for t in TERMS] == [-30, 20 + half, -5, 35, 45, -5, -10]
     assert (second.speedup, second.efficiency) == (500 / 300.5, 250 / 300.5)
 
@@ -120,6 +121,33 @@ def test_ranks_with_different_numbers_of_steps() -> None:
     steps = [step(0, 0), step(1, 0), step(1, 1)]
     with pytest.raises(osc.InputError, match="rank 0 has 1 steps, and rank 1 has 2"):
         account(made(ops, steps))
+
+
+def test_exposed_communication_in_three_parts() -> None:
+    """T(1) = 100 with 10 of the wire. On two ranks 60 and 66: 7 and 9 waiting, 4 transfer, 5 of either."""
+    run = {Part("sharded", "up"): 101, Part("exposed_comm"): 25}
+    one = Account(1, 1, 1, 100, {Part("idle"): 90, Part("exposed_comm"): 10}, (0,), exposed_ns={"wire": 10})
+    two = Account(2, 2, 1, 126, run, (50, 51), exposed_ns={"wait": 16, "wire": 4, "unsplit": 5})
+    size = scaling([one, two]).sizes[1]
+    assert size.exposed == {"wait": 8, "wire": 2 - 5, "unsplit": Fraction(5, 2)}
+    assert sum(size.exposed.values()) == size.term("exposed_comm") == Fraction(15, 2)
+    with pytest.raises(AssertionError, match="of 25 ns exposed communication the parts add up to 24 ns"):
+        Account(2, 2, 1, 126, run, (50, 51), exposed_ns={"wait": 16, "wire": 8})
+
+
+def test_waiting_is_told_from_transfer_and_what_is_neither_stays() -> None:
+    """Rank 1 comes 3 later to an all-reduce; the root of a broadcast is done before rank 1 begins."""
+    ops = [
+        {**op(rank, start, end, "comm"), "collective": kind}
+        for rank, start, end, kind in [
+            (0, 1, 6, "all_reduce"),
+            (1, 4, 6, "all_reduce"),
+            (0, 6, 7, "broadcast"),
+            (1, 8, 9, "broadcast"),
+        ]
+    ]
+    run = account(made(ops, [step(0, 0), step(1, 0)]))
+    assert run.exposed_ns == {"wait": 3, "wire": 4, "unsplit": 2}
 
 
 def test_an_account_that_does_not_add_up_is_refused() -> None:
@@ -229,6 +257,8 @@ def test_the_terms_add_up_exactly(some: list[osc.Trace]) -> None:
         assert size.loss == size.time - base.time * base.account.size / n
         assert sum(size.losses.values()) == size.loss
         assert sum(size.term(t) for t in TERMS) == size.loss
+        assert tuple(size.exposed) == EXPOSED
+        assert sum(size.exposed.values()) == size.term("exposed_comm")
         figures = osc.overlap(some[[len(t.ranks) for t in some].index(n)], "steps").ranks
         each = size.account.ranks * size.account.steps
         assert size.time == Fraction(int(figures["window_ns"].sum()), each)

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 import overlapscope as osc
+from overlapscope.cli.peak import peak_of
+from overlapscope.report import document
 
 KINETO_RANKS = [f"megatron-tp8-a100/rank{r}" for r in range(8)] + [
     f"dlrm-8rank-v100/rank{r}" for r in range(8)
@@ -74,6 +76,22 @@ def test_megatron_is_one_trace_of_eight_ranks(shared_traces: Path) -> None:
     assert result.ranks["overlap_ns"].sum() == 0
     assert result.ranks["n_comm"].tolist() == [84] * 8
     assert result.collectives["collective"].unique().tolist() == ["all_reduce"]
+
+
+def test_bandwidth_of_nvlink_and_of_pcie(shared_traces: Path) -> None:
+    """nccl-tests shows 200 to 240 GB/s of 300 on A100s with larger messages; about 10 over a PCIe 4 host bridge."""
+    trace = osc.load(shared_traces / "kineto/megatron-tp8-a100")
+    built = document.build(trace, peak=peak_of(trace))
+    large = built.rates.table.iloc[-1]
+    assert large[["collective", "bytes", "ranks", "exchanges"]].tolist() == ["all_reduce", 64 << 20, 8, 81]
+    assert 190 < large["busbw_gbs"] < 210
+    assert large["peak_gbs"] == 300
+    trace = osc.load(shared_traces / "nsys/ddp-2rank-rtx3090-schema3.27.sqlite")
+    assert peak_of(trace) is None
+    table = document.build(trace).rates.table
+    assert table["bytes"].tolist() == [4, 24, 1536, 1179648, 4718592, 15360000]
+    assert 8 < table["busbw_gbs"].iloc[-1] < 12
+    assert table["peak_gbs"].isna().all()
 
 
 def test_dlrm_send_recv_is_all_to_all(shared_traces: Path) -> None:

@@ -20,9 +20,19 @@ from ..classify import Kind
 from ..intervals import Int64, covered
 from ..markers import Point
 from ..trace import NA, Trace
+from .clocks import Clocks
 from .window import Windows, find_steps
 
-__all__ = ["BANDWIDTH_COLUMNS", "Bandwidth", "bandwidth", "bus_factor", "transfers"]
+__all__ = [
+    "BANDWIDTH_COLUMNS",
+    "Bandwidth",
+    "bandwidth",
+    "bus_factor",
+    "figures",
+    "inside",
+    "transfers",
+    "within",
+]
 
 BANDWIDTH_COLUMNS: dict[str, str] = {
     "collective": "object",
@@ -64,7 +74,9 @@ class Bandwidth:
     notes: tuple[str, ...] = ()
 
 
-def bandwidth(trace: Trace, windows: Windows, peak_gbs: float | None = None) -> Bandwidth | None:
+def bandwidth(
+    trace: Trace, windows: Windows, peak_gbs: float | None = None, clocks: Clocks | None = None
+) -> Bandwidth | None:
     """Time and bandwidth of every size of a sweep; None where the trace holds no sweep.
 
     Parameters
@@ -75,14 +87,17 @@ def bandwidth(trace: Trace, windows: Windows, peak_gbs: float | None = None) -> 
         Only exchanges that lie whole inside the window of every rank count.
     peak_gbs : float, optional
         What the link between the ranks can carry each way, GB/s.
+    clocks : Clocks, optional
+        How those of the ranks run beside one another, as `match` finds it; by default as the trace has it.
     """
+    clocks = clocks or Clocks()
     marked = _marked(trace)
     if not len(marked):
         return None
     points = {name: Point.parse(name) for name in marked["name"].unique()}
     ranks = trace.provenance.world_size or len(trace.ranks)
-    why = _incomparable(trace, ranks)
-    times, notes = ({}, [why]) if why else _times(trace, marked, windows)
+    why = _incomparable(trace, ranks, clocks)
+    times, notes = ({}, [why]) if why else _times(trace, marked, windows, clocks)
     rows = [
         _row(point, ranks, times.get(name, np.empty(0, np.int64)), peak_gbs)
         for name, point in points.items()
@@ -118,6 +133,47 @@ def transfers(instances: pd.DataFrame) -> pd.Series[int]:
     """
     latest = instances.groupby("instance", sort=False)[["start", "end"]].max()
     return latest["end"] - latest["start"]
+
+
+def within(some: pd.DataFrame, windows: Windows) -> Int64:
+    """How much of some ops (``rank``, ``start``, ``end``) is in their rank's window, ns; -1 of those that are NA."""
+    found = np.full(len(some), -1, np.int64)
+    rank, start, end = (some[c].to_numpy() for c in ("rank", "start", "end"))
+    for one in np.unique(rank):
+        here = np.flatnonzero((rank == one) & (start != NA))
+        found[here] = covered(windows.of_rank[one], start[here], end[here])
+    return found
+
+
+def inside(some: pd.DataFrame, windows: Windows) -> npt.NDArray[np.bool_]:
+    """Which of them lie whole in it."""
+    length = (some["end"] - some["start"]).to_numpy()
+    return np.asarray(within(some, windows) == length, np.bool_)
+
+
+def figures(collective: str, nbytes: int, ranks: int, times: Int64) -> dict[str, int | float | None]:
+    """Median and 99th percentile by nearest rank, and the bandwidth at the median: :data:`FIGURES`.
+
+    Parameters
+    ----------
+    collective : str
+    nbytes : int
+        Of the whole array; of the message for send_recv.
+    ranks : int
+        Between which it was exchanged.
+    times : array of int
+        Its transfers, ns, ascending. Of none, and at no time, nothing is known.
+    """
+    found: dict[str, int | float | None] = dict.fromkeys(FIGURES)
+    n, factor = len(times), bus_factor(collective, ranks)
+    if n:
+        # Nearest rank: the least time that so large a part of all does not exceed.
+        time, late = int(times[-(-n // 2) - 1]), int(times[-(-99 * n // 100) - 1])
+        found |= {"time_ns": time, "p99_ns": late}
+        if time:
+            found["algbw_gbs"] = nbytes / time  # bytes a ns are GB/s
+            found["busbw_gbs"] = None if factor is None else float(factor * nbytes / time)
+    return found
 
 
 def _marked(trace: Trace) -> pd.DataFrame:
@@ -167,22 +223,24 @@ def _with_ops(trace: Trace, rank: int, ranges: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _incomparable(trace: Trace, ranks: int) -> str | None:
+def _incomparable(trace: Trace, ranks: int, clocks: Clocks) -> str | None:
     """Why times of one rank cannot be set against another's, if so."""
     if len(trace.ranks) < ranks:
         return f"no times: only {len(trace.ranks)} of {ranks} ranks are in the trace, and the last to start counts"
-    if len(trace.ranks) > 1 and not trace.provenance.one_clock:
+    if len(trace.ranks) > 1 and not (trace.provenance.one_clock or clocks.of_rank):
         return "no times: the clocks of the ranks' files are not aligned, and the last rank to start counts"
     return None
 
 
-def _times(trace: Trace, marked: pd.DataFrame, windows: Windows) -> tuple[Mapping[str, Int64], list[str]]:
+def _times(
+    trace: Trace, marked: pd.DataFrame, windows: Windows, clocks: Clocks
+) -> tuple[Mapping[str, Int64], list[str]]:
     """Times by name of the range, ascending, of what all ranks have; and a note of what not all have."""
     key = ["step", "name"]
     each = marked.groupby([*key, "rank"], sort=False).size().unstack(fill_value=0)
     # Where a rank has more of them than another, which is which cannot be told.
     alike = each.eq(each.iloc[:, 0], axis=0).all(axis=1) & (len(each.columns) == len(trace.ranks))
-    marked = marked.assign(inside=_inside(trace, marked, windows))
+    marked = marked.assign(inside=inside(marked, windows))
     marked["whole"] = marked["inside"] & alike.reindex(pd.MultiIndex.from_frame(marked[key])).to_numpy()
     marked["instance"] = marked.groupby([*key, "order"], sort=False).ngroup()
     of = marked.groupby("instance")
@@ -191,32 +249,16 @@ def _times(trace: Trace, marked: pd.DataFrame, windows: Windows) -> tuple[Mappin
     notes = (
         [f"exchanges left out, since not every rank has them inside the window: {partly}"] if partly else []
     )
-    kept = marked[complete]
+    kept = marked[complete].copy()
+    for rank, here in kept.groupby("rank").groups.items():
+        for column in ("start", "end"):
+            kept.loc[here, column] = clocks[int(rank)].common(kept.loc[here, column].to_numpy())
     time = transfers(kept)
     names = kept.drop_duplicates("instance").set_index("instance")["name"]
     return {str(name): np.sort(some.to_numpy()) for name, some in time.groupby(names)}, notes
 
 
-def _inside(trace: Trace, marked: pd.DataFrame, windows: Windows) -> npt.NDArray[np.bool_]:
-    """Whether each exchange, as far as it was recorded, lies whole in its rank's window."""
-    inside = np.zeros(len(marked), np.bool_)
-    for rank in trace.ranks["rank"].tolist():
-        here = np.flatnonzero((marked["rank"] == rank) & (marked["start"] != NA))
-        start, end = (marked[c].to_numpy()[here] for c in ("start", "end"))
-        inside[here] = covered(windows.of_rank[rank], start, end) == end - start
-    return inside
-
-
 def _row(point: Point, ranks: int, times: Int64, peak_gbs: float | None) -> dict[str, object]:
-    n, factor = len(times), bus_factor(point.collective, ranks)
-    figures: dict[str, int | float | None] = dict.fromkeys(FIGURES)
-    if n:
-        # Nearest rank: the least time that so large a part of all does not exceed.
-        time, late = int(times[-(-n // 2) - 1]), int(times[-(-99 * n // 100) - 1])
-        figures |= {"time_ns": time, "p99_ns": late}
-        if time:
-            figures["algbw_gbs"] = point.bytes / time  # bytes a ns are GB/s
-            figures["busbw_gbs"] = None if factor is None else float(factor * point.bytes / time)
     return {
         "collective": point.collective,
         "bytes": point.bytes,
@@ -224,8 +266,8 @@ def _row(point: Point, ranks: int, times: Int64, peak_gbs: float | None) -> dict
         "dtype": point.dtype,
         "redop": point.redop,
         "ranks": ranks,
-        "exchanges": n,
-        **figures,
+        "exchanges": len(times),
+        **figures(point.collective, point.bytes, ranks, times),
         "peak_gbs": peak_gbs,
         "wrong": point.wrong,
     }

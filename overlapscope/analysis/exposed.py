@@ -7,7 +7,8 @@ import pandas as pd
 
 from ..classify import Kind
 from ..intervals import Int64, Spans, intersect, subtract
-from ..trace import NA, Trace
+from ..trace import Trace
+from .matching import Places
 from .overlap import Overlap, owned
 from .selection import COMPUTE, of_kind, running, touching
 
@@ -42,8 +43,8 @@ def exposed(trace: Trace, result: Overlap) -> pd.DataFrame:
         disjoint, and those of each state add up to the rank's exposed_wait_ns, exposed_wire_ns and
         exposed_unsplit_ns exactly.
     """
-    latest = result.matching.places(len(trace.ops)).latest
-    parts = [_of_rank(trace, rank, window, latest) for rank, window in result.windows.of_rank.items()]
+    place = result.matching.places(len(trace.ops))
+    parts = [_of_rank(trace, rank, window, place) for rank, window in result.windows.of_rank.items()]
     found = pd.concat(parts, ignore_index=True).astype(PIECE_COLUMNS)
     for row in result.ranks.to_dict("records"):
         mine = found[found["rank"] == row["rank"]]
@@ -64,16 +65,14 @@ def _comm(trace: Trace, rank: int, window: Spans) -> pd.DataFrame:
     return ops[inside & of_kind(ops, Kind.COMM)]
 
 
-def _of_rank(trace: Trace, rank: int, window: Spans, latest: Int64) -> pd.DataFrame:
+def _of_rank(trace: Trace, rank: int, window: Spans, place: Places) -> pd.DataFrame:
     comm = _comm(trace, rank, window)
     alone = subtract(window, running(trace.of_rank(rank), *COMPUTE))
-    start, end = owned(comm)
-    last = latest[comm.index.to_numpy()]
-    known = last != NA
-    begun = np.where(known, np.clip(last, start, end), end)
-    # Each op's own time is cut in two where the last rank began; of what is not known the first part is all.
-    starts, ends = np.concatenate([start, begun]), np.concatenate([begun, end])
-    state = np.concatenate([np.where(known, 0, STATES.index("unsplit")), np.full(len(comm), 1)])
+    own = owned(comm, place)
+    # Each op's own time is cut in two where the last rank began; of what is not known the second part is all.
+    starts, ends = np.concatenate([own.start, own.begun]), np.concatenate([own.begun, own.end])
+    late = np.where(own.known, STATES.index("wire"), STATES.index("unsplit"))
+    state = np.concatenate([np.full(len(comm), STATES.index("wait")), late])
     op = np.tile(comm.index.to_numpy(), 2)
     order = np.argsort(starts, kind="stable")
     order = order[ends[order] > starts[order]]

@@ -34,6 +34,8 @@ ALIGN = ("collectives", "session", "none")
 # a clock that was read coarsely, or set by ends that jitter, does that to short ones.
 ASTRAY = 0.1
 
+UNALIGNED = "the clocks of their files are not aligned"
+
 APART = "they end on one rank before they begin on another"
 
 # Ends of one collective lie within a quarter of its transfer in the traces at hand (NVLink and PCIe, 10 µs to 1 ms).
@@ -273,11 +275,16 @@ def _on_one_clock(trace: Trace, comm: pd.DataFrame, clocks: Clocks) -> tuple[pd.
             doubts.iloc[rows] = "they end too far apart to be sure of one communicator, and none is recorded"
         else:
             doubts.iloc[rows[apart]] = APART
+    if not (trace.provenance.one_clock or clocks.of_rank):
+        clock = comm["rank"].map(trace.ranks.set_index("rank")["clock"])
+        doubts[(clock.groupby(comm["match"]).transform("nunique") > 1).to_numpy()] = UNALIGNED
     own = latest.copy()
     for one in np.unique(rank):
         here = rank == one
-        # Rounding must not put the beginning of the last rank before its own.
-        own[here] = np.maximum(clocks[one].own(latest[here]), comm["start"].to_numpy()[here])
+        # Rounding must not put the beginning of the last rank before its own, nor let it wait for itself.
+        begun = comm["start"].to_numpy()[here]
+        was_last = start[here] == latest[here]
+        own[here] = np.where(was_last, begun, np.maximum(clocks[one].own(latest[here]), begun))
     refused = (doubts != "").to_numpy()
     table["latest"] = np.where(refused, NA, own)
     name_of = np.array([c.value for c in Collective], object)

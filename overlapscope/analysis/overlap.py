@@ -7,6 +7,7 @@ stream may overlap, and several streams do.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,14 +20,7 @@ from .matching import Matching, Places, match
 from .selection import COMPUTE, running, touching
 from .window import Windows, windows
 
-__all__ = [
-    "COLLECTIVE_COLUMNS",
-    "INSTANCE_COLUMNS",
-    "RANK_COLUMNS",
-    "Overlap",
-    "overlap",
-    "owned",
-]
+__all__ = ["COLLECTIVE_COLUMNS", "INSTANCE_COLUMNS", "RANK_COLUMNS", "Overlap", "overlap", "owned"]
 
 RANK_COLUMNS: dict[str, str] = {
     "rank": "int64",
@@ -216,30 +210,16 @@ def _of_rank(
     return figures, comm, _by_collective(comm, window, C)
 
 
-def owned(comm: pd.DataFrame) -> tuple[Int64, Int64]:
-    """Start and end of the time that each of a rank's communication ops answers for: what runs at once is shared out.
-
-    It is the op's that started first. Same start: the lower lane. Same lane, too: the longer one, so that the
-    order of the input never decides.
-    """
-    start, end, lane = (comm[c].to_numpy() for c in ("start", "end", "lane"))
-    order = np.lexsort((comm["collective"].cat.codes, -end, lane))
-    tie = np.empty(len(order), np.int64)
-    tie[order] = np.arange(len(order))
-    return claim(start, end, tie)
-
-
 def _instances(
     trace: Trace, comm: pd.DataFrame, window: Spans, compute: Spans, place: Places
 ) -> pd.DataFrame:
     start, end, lane = (comm[c].to_numpy() for c in ("start", "end", "lane"))
-    own_start, own_end = owned(comm)
+    own = owned(comm, place)
     idle = subtract(window, compute)
-    exposed = covered(idle, own_start, own_end)
+    exposed = covered(idle, own.start, own.end)
     number, latest = (column[comm.index.to_numpy()] for column in (place.match, place.latest))
-    known = latest != NA
-    begun = np.where(known, np.clip(latest, own_start, own_end), own_start)
-    wait = covered(idle, own_start, begun)
+    known = own.known
+    wait = covered(idle, own.start, own.begun)
     nbytes = comm["bytes"]
     return pd.DataFrame(
         {
@@ -260,6 +240,33 @@ def _instances(
             "bytes": nbytes.astype("Int64").mask(nbytes == NA),
         }
     )
+
+
+class Owned(NamedTuple):
+    """The time that belongs to each of a rank's communication ops alone; the pieces are disjoint.
+
+    In it every rank has begun from ``begun`` on; ``known`` says of which ops that is known (else ``begun`` is
+    ``start``).
+    """
+
+    start: Int64
+    end: Int64
+    begun: Int64
+    known: npt.NDArray[np.bool_]
+
+
+def owned(comm: pd.DataFrame, place: Places) -> Owned:
+    """Share the time of communication ops out: an instant belongs to the one that started first."""
+    start, end, lane = (comm[c].to_numpy() for c in ("start", "end", "lane"))
+    # Same start: the lower lane. Same lane, too: the longer one, so that the order of the input never decides.
+    order = np.lexsort((comm["collective"].cat.codes, -end, lane))
+    tie = np.empty(len(order), np.int64)
+    tie[order] = np.arange(len(order))
+    own_start, own_end = claim(start, end, tie)
+    latest = place.latest[comm.index.to_numpy()]
+    known = latest != NA
+    begun = np.where(known, np.clip(latest, own_start, own_end), own_start)
+    return Owned(own_start, own_end, begun, known)
 
 
 def _by_collective(comm: pd.DataFrame, window: Spans, compute: Spans) -> list[dict[str, object]]:

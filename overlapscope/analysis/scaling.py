@@ -3,14 +3,15 @@
 With ranks averaged a step takes ``T = Σ c_g − concurrency + exposed_comm + exposed_memory + idle``, where c_g is
 the time in which at least one compute op of group g runs, and the concurrency ``Σ c_g − |C|`` is compute that
 overlaps compute. Every part is linear, so what T(N) exceeds T(1)/N by is the sum of what its parts exceed theirs
-by. All of it is computed in fractions of integer nanoseconds; the sums are asserted, not hoped for.
+by. Where collectives could be matched exposed communication is split further, in waiting for late ranks and transfer.
+All of it is computed in fractions of integer nanoseconds; the sums are asserted, not hoped for.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import pairwise
 
@@ -25,10 +26,13 @@ from .attribution import launched_in
 from .overlap import overlap
 from .window import windows
 
-__all__ = ["TERMS", "Account", "Part", "Pop", "Scaling", "Size", "account", "scaling"]
+__all__ = ["EXPOSED", "TERMS", "Account", "Part", "Pop", "Scaling", "Size", "account", "scaling"]
 
 TERMS = ("sharded", "replicated", "unmarked", "concurrency", "exposed_comm", "exposed_memory", "idle")
 """What a step consists of. The first two have a part for each group; compute in no group is unmarked."""
+
+EXPOSED = ("wait", "wire", "unsplit")
+"""What exposed communication consists of: before the last rank had begun, after, and where that is not known."""
 
 WORK = TERMS[:2]
 COMPUTE = (Kind.GEMM.value, Kind.ATTENTION.value, Kind.COMPUTE.value)
@@ -60,6 +64,8 @@ class Account:
         Each rank's \\|C\\|, the time in which at least one compute op runs.
     unlaunched : int
         Compute ops of the window without a record of their launch: they are unmarked for that reason alone.
+    exposed_ns : mapping of str to int
+        Of :data:`EXPOSED`, added up over ranks: these add up to the part exposed_comm.
     """
 
     size: int
@@ -69,10 +75,13 @@ class Account:
     parts_ns: Mapping[Part, int]
     compute_ns: tuple[int, ...]
     unlaunched: int = 0
+    exposed_ns: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         total = sum(self.parts_ns.values())
         assert total == self.window_ns, f"the parts add up to {total} ns, the windows to {self.window_ns} ns"
+        exposed, split = self.parts_ns.get(Part("exposed_comm"), 0), sum(self.exposed_ns.values())
+        assert split == exposed, f"of {exposed} ns exposed communication the parts add up to {split} ns"
 
     @property
     def time(self) -> Fraction:
@@ -121,6 +130,8 @@ class Size:
         ns a step: T(N), T(B)·B/N with B the base's size (T(1)/N where that is 1), and the difference.
     losses : mapping of Part to Fraction
         What each part contributes to the loss, in ns; they add up to it exactly. Negative where it gains.
+    exposed : mapping of str to Fraction
+        Of :data:`EXPOSED`: what the loss to exposed_comm consists of, exactly.
     speedup : float
         T(B) / T(N)
     efficiency : float
@@ -133,6 +144,7 @@ class Size:
     ideal: Fraction
     loss: Fraction
     losses: Mapping[Part, Fraction]
+    exposed: Mapping[str, Fraction]
     speedup: float
     efficiency: float
     pop: Pop
@@ -195,6 +207,7 @@ def account(trace: Trace, step_pattern: str | None = None) -> Account:
         parts_ns=dict(total),
         compute_ns=tuple(int(c) for c in figures["compute_ns"]),
         unlaunched=unlaunched,
+        exposed_ns={part: int(figures[f"exposed_{part}_ns"].sum()) for part in EXPOSED},
     )
 
 
@@ -224,12 +237,18 @@ def _size(run: Account, base: Account) -> Size:
     parts = sorted({*run.parts_ns, *base.parts_ns}, key=lambda p: (TERMS.index(p.term), p.group))
     losses = {p: run.each(run.parts_ns.get(p, 0)) - base.each(base.parts_ns.get(p, 0)) * share for p in parts}
     assert sum(losses.values()) == time - ideal, "the terms do not add up to T(N) - T(1)/N"
+    exposed = {
+        part: run.each(run.exposed_ns.get(part, 0)) - base.each(base.exposed_ns.get(part, 0)) * share
+        for part in EXPOSED
+    }
+    assert sum(exposed.values()) == losses.get(Part("exposed_comm"), 0), "waiting and wire do not add up"
     return Size(
         account=run,
         time=time,
         ideal=ideal,
         loss=time - ideal,
         losses=losses,
+        exposed=exposed,
         speedup=float(base.time / time),
         efficiency=float(ideal / time),
         pop=_pop(run, base),

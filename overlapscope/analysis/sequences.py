@@ -35,6 +35,10 @@ SLACK = 2
 # More than that missing at the edges is another recording.
 MOST_MISSING = 4096
 
+# Places to try are narrowed down to so many by looking at so many collectives, evenly spaced, in each: to look at
+# all in thousands of places takes minutes.
+LIKELY, SAMPLE = 16, 128
+
 # The distances of the ends must deviate that much less in one place than in any other to tell it from them, and by
 # more than clocks and kernels jitter (ns).
 DECISIVE, JITTER = 4, 2_000
@@ -95,7 +99,7 @@ class _Sequence:
             return 0, "too many are missing"
         tried = [
             (deviation, shift)
-            for shift in range(-SLACK, missing + SLACK + 1)
+            for shift in self._likely(other, np.arange(-SLACK, missing + SLACK + 1)).tolist()
             if (deviation := self._deviation(other, shift)) is not None
         ]
         if not tried:
@@ -111,6 +115,20 @@ class _Sequence:
             return 0, "nothing tells which are missing"
         return shift, None
 
+    def _likely(self, other: _Sequence, shifts: Int64) -> Int64:
+        """Those of many places where the ends of a sample keep their distance best."""
+        inner = np.arange(SLACK, len(other.end) - SLACK)
+        inner = inner[other.together[inner]]
+        if len(shifts) <= LIKELY or len(inner) < LIKELY:
+            return shifts
+        at = inner[np.linspace(0, len(inner) - 1, min(SAMPLE, len(inner))).astype(np.int64)]
+        mine = shifts[:, None] + at
+        distance = other.end[at] - self.end[mine]
+        deviation = np.median(np.abs(distance - np.median(distance, axis=1, keepdims=True)), axis=1)
+        fits = np.all(_same(self.token[mine], other.token[at]), axis=1)
+        best = np.argsort(np.where(fits, deviation, np.inf), kind="stable")[:LIKELY]
+        return np.asarray(shifts[best[fits[best]]], np.int64)
+
     def _deviation(self, other: _Sequence, shift: int) -> float | None:
         """How much the distance of the ends varies if the other begins at `shift`; None where they do not fit."""
         first, last = max(shift, 0), min(shift + len(other.end), len(self.end))
@@ -119,7 +137,7 @@ class _Sequence:
         if 2 * n <= len(other.end) and n < len(other.end):
             return None
         mine, its = slice(first, last), slice(first - shift, last - shift)
-        if not _alike(self.token[mine], other.token[its]):
+        if not _same(self.token[mine], other.token[its]).all():
             return None
         both = self.together[mine] & other.together[its]
         if np.count_nonzero(both) < 2:
@@ -127,11 +145,11 @@ class _Sequence:
         return float(mad((other.end[its] - self.end[mine])[both]))
 
 
-def _alike(one: Int64, other: Int64) -> bool:
-    """Whether two sequences are of the same collectives, and of the same bytes where both are known."""
+def _same(one: Int64, other: Int64) -> npt.NDArray[np.bool_]:
+    """Which of two sequences are the same collective, and of the same bytes where both are known."""
     n = len(Collective)
     unknown = (one < 0) | (other < 0)
-    return bool(np.all(np.where(unknown, one % n == other % n, one == other)))
+    return np.asarray(np.where(unknown, one % n == other % n, one == other), np.bool_)
 
 
 def _decides(best: float, other: float) -> bool:

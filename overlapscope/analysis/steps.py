@@ -14,7 +14,7 @@ from ..trace import Trace
 from .selection import COMPUTE, running
 from .window import find_steps, step_bounds
 
-__all__ = ["FEWEST", "SPREAD_COLUMNS", "STEP_COLUMNS", "Steps", "steps"]
+__all__ = ["FEWEST", "SPREAD_COLUMNS", "STEP_COLUMNS", "Steps", "figures_between", "steps"]
 
 FIGURES = ("window", "compute", "comm", "overlap", "exposed_comm", "exposed_memory", "idle")
 
@@ -92,7 +92,7 @@ def steps(trace: Trace, step_pattern: str | None = None) -> Steps:
         if not len(which):
             continue
         names = mine["name"].to_numpy()[which]
-        figures = _figures(ops, start, end)
+        figures = figures_between(ops, start, end)
         head = {"rank": rank, "step": names, "start": start, "end": end}
         tables.append({**head, **figures, "outlier": _standing_out(figures["window_ns"])})
         spreads.append({"rank": rank, "n_steps": len(which), **_spread(figures)})
@@ -103,8 +103,8 @@ def steps(trace: Trace, step_pattern: str | None = None) -> Steps:
     return Steps(table.astype(STEP_COLUMNS), spread.astype(SPREAD_COLUMNS))
 
 
-def _figures(ops: pd.DataFrame, start: Int64, end: Int64) -> dict[str, Int64]:
-    """Of each of a rank's steps, in ns."""
+def figures_between(ops: pd.DataFrame, start: Int64, end: Int64) -> dict[str, Int64]:
+    """A rank's figures in each interval, such as those of its steps: ``window_ns`` and the other columns, in ns."""
     C, M, X = running(ops, *COMPUTE), running(ops, Kind.COMM), running(ops, Kind.MEMORY)
     busy = C | M
 

@@ -4,7 +4,7 @@ from .join import Joined, join
 from .launch import run
 from .plan import DEVICES, RECORDERS, Plan, Request
 from .rundir import RunDir, default_path
-from .sweep import difference, found, sweep
+from .sweep import difference, differences, found, sweep
 from .world import LAUNCHES, World, find
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "World",
     "default_path",
     "difference",
+    "differences",
     "find",
     "found",
     "join",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from .nsys import Nsys
 from .plan import Plan, Request, make
 from .rundir import RunDir
 
-__all__ = ["difference", "found", "sweep"]
+__all__ = ["difference", "differences", "found", "sweep"]
 
 HOW = (
     *("workload", "options", "tp", "steps", "warmup", "device", "backend", "recorder"),
@@ -87,12 +87,18 @@ class _Job:
 def difference(
     one: Mapping[str, Any], other: Mapping[str, Any], ignore: Collection[str] = ()
 ) -> tuple[str, Any, Any] | None:
-    """The first thing in which two runs, by their run.json, were made differently: its name and both values."""
+    """The first of :func:`differences`."""
+    return next(differences(one, other, ignore), None)
+
+
+def differences(
+    one: Mapping[str, Any], other: Mapping[str, Any], ignore: Collection[str] = ()
+) -> Iterator[tuple[str, Any, Any]]:
+    """All in which two runs, by their run.json, were made differently: its name and both values."""
     mine, theirs = _how(one), _how(other)
     for name in dict.fromkeys([*mine, *theirs]):
         if name not in ignore and mine.get(name) != theirs.get(name):
-            return name, mine.get(name), theirs.get(name)
-    return None
+            yield name, mine.get(name), theirs.get(name)
 
 
 def _how(manifest: Mapping[str, Any]) -> dict[str, Any]:

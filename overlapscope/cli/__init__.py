@@ -16,6 +16,8 @@ import typer
 from .. import __version__
 from ..errors import Interrupted, OverlapscopeError, RunError
 from ..interrupts import raised
+from .check import check
+from .compare import compare
 from .convert import convert
 from .doctor import doctor
 from .export import export
@@ -61,6 +63,8 @@ app.command("run")(run)
 app.command("workloads")(workloads)
 app.command("scale")(scale)
 app.command("report")(report)
+app.command("compare")(compare)
+app.command("check")(check)
 app.command("convert")(convert)
 app.command("export")(export)
 app.command("kernels")(kernels)

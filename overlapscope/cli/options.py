@@ -22,6 +22,7 @@ __all__ = [
     "Align",
     "Figures",
     "Force",
+    "Link",
     "Output",
     "Paths",
     "Ranks",
@@ -86,6 +87,14 @@ Figures = Annotated[
         "--figures",
         metavar="DIR",
         help="Also draw figures there, as PNG, SVG and PDF (needs kaleido and Chromium).",
+    ),
+]
+Link = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(
+        "--link",
+        metavar="NAME|SPEED",
+        help="The link between the ranks, to set rates beside: nvlink4, pcie5, 450GB/s. Default: of the GPUs' names.",
     ),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace the output file if it exists.")]

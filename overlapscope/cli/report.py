@@ -14,6 +14,7 @@ from .options import (
     Align,
     Figures,
     Force,
+    Link,
     Output,
     Paths,
     Ranks,
@@ -25,10 +26,10 @@ from .options import (
     progress,
 )
 from .output import Format, put
+from .peak import peak_of
 
 if TYPE_CHECKING:
     from ..report.document import Document
-    from ..trace import Trace
 
 __all__ = ["report", "show"]
 
@@ -55,6 +56,7 @@ def report(
     rules: Rules = None,
     align: Align = "collectives",
     figures: Figures = None,
+    link: Link = None,
     force: Force = False,
 ) -> None:
     """Show how much communication hid under compute, rank by rank, exact to the nanosecond."""
@@ -77,7 +79,7 @@ def report(
             step_pattern=step_pattern,
             by=None if by is None else by.value,
             align=align,
-            peak_gbs=_peak(trace),
+            peak=peak_of(trace, link),
         )
         if figures is not None:
             from ..figures import of_report, save
@@ -93,20 +95,7 @@ def show(path: Path) -> None:
     from ..report import document
 
     trace = formats.load(path)
-    _write(document.build(trace, peak_gbs=_peak(trace)), Format.TEXT, None, False)
-
-
-def _peak(trace: Trace) -> float | None:
-    """GB/s of the link that the run pretended to have; of a real one nothing is known."""
-    if trace.provenance.link is None:
-        return None
-    from ..capture import own
-
-    try:
-        beta: float = own.workloads().Link.parse(trace.provenance.link).beta
-    except own.workloads().ConfigError:  # another program's words
-        return None
-    return beta / 1e9
+    _write(document.build(trace, peak=peak_of(trace)), Format.TEXT, None, False)
 
 
 def _write(built: Document, format: Format, output: Path | None, force: bool) -> None:

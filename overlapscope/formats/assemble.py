@@ -196,7 +196,7 @@ def _bring_clocks_together(files: Sequence[RawTrace], session_clock: bool) -> tu
     if len(files) == 1:
         return files[0].origin_ns, files[0].clock or "one file, one clock"
     if not session_clock:
-        return None, "each file's own, as asked for"
+        return None, f"{NOT_ALIGNED}, as asked for: each file's own; times of ranks do not compare"
     origins = [f.origin_ns for f in files]
     known = [o for o in origins if o is not None]
     if len(known) < len(files):

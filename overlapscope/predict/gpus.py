@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["GPUS", "LINK_SEEN", "Gpu"]
+__all__ = ["GPUS", "LINK_SEEN", "Gpu", "by_name"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,8 @@ class Gpu:
     domain : int
         GPUs that this link joins directly.
     source : str
+    named : str
+        Regular expression of what its driver calls it. Not of its PCIe cards, whose link is another.
     """
 
     title: str
@@ -33,19 +36,43 @@ class Gpu:
     link: str
     domain: int
     source: str
+    named: str
 
 
 GPUS: Mapping[str, Gpu] = {
-    "a100": Gpu("A100 SXM", 312, 2039, 80, "nvlink3", 8, "NVIDIA A100 80GB datasheet, SXM"),
-    "h100": Gpu(
-        "H100 SXM", 989.4, 3350, 80, "nvlink4", 8, "NVIDIA H100 datasheet and architecture paper, SXM5, dense"
+    "a100": Gpu(
+        "A100 SXM", 312, 2039, 80, "nvlink3", 8, "NVIDIA A100 80GB datasheet, SXM", r"A100-SXM4?-\d+GB"
     ),
-    "h200": Gpu("H200 SXM", 989.4, 4800, 141, "nvlink4", 8, "NVIDIA H200 datasheet, SXM, dense"),
+    "h100": Gpu(
+        "H100 SXM",
+        989.4,
+        3350,
+        80,
+        "nvlink4",
+        8,
+        "NVIDIA H100 datasheet and architecture paper, SXM5, dense",
+        r"H100 \d+GB HBM\w+",
+    ),
+    "h200": Gpu("H200 SXM", 989.4, 4800, 141, "nvlink4", 8, "NVIDIA H200 datasheet, SXM, dense", "H200"),
     "b200": Gpu(
-        "B200 (HGX)", 2250, 7700, 180, "nvlink5", 8, "NVIDIA HGX B200 datasheet, an eighth of it, dense"
+        "B200 (HGX)",
+        2250,
+        7700,
+        180,
+        "nvlink5",
+        8,
+        "NVIDIA HGX B200 datasheet, an eighth of it, dense",
+        "B200",
     ),
     "gb200": Gpu(
-        "GB200 NVL72", 2500, 8000, 186, "nvlink5", 72, "NVIDIA GB200 NVL72 datasheet, a 72nd of it, dense"
+        "GB200 NVL72",
+        2500,
+        8000,
+        186,
+        "nvlink5",
+        72,
+        "NVIDIA GB200 NVL72 datasheet, a 72nd of it, dense",
+        "GB200",
     ),
 }
 
@@ -57,3 +84,8 @@ LINK_SEEN: Mapping[str, tuple[float, str]] = {
     "ndr": (47, "46 to 48 of 50 GB/s, one NIC"),
 }
 """Bus bandwidth in GB/s that all_reduce_perf (nccl-tests) is seen to reach with large messages, and in words."""
+
+
+def by_name(name: str) -> Gpu | None:
+    """The GPU that its driver calls so (``NVIDIA A100-SXM4-80GB``); None where it is none of :data:`GPUS`."""
+    return next((gpu for gpu in GPUS.values() if re.fullmatch(rf"(?:NVIDIA )?{gpu.named}", name)), None)

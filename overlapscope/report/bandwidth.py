@@ -1,13 +1,22 @@
-"""The report of a sweep over sizes: the columns of nccl-tests, from the figures of the trace."""
+"""Rates of collectives by size: of a sweep in the columns of nccl-tests, of another program beside its report."""
 
 from __future__ import annotations
+
+from fractions import Fraction
 
 import pandas as pd
 
 from ..analysis.bandwidth import Bandwidth
+from ..analysis.rates import Rates
 from .words import size
 
-__all__ = ["headline", "laid_out", "tables"]
+__all__ = ["by_size", "headline", "laid_out", "slow", "tables"]
+
+SLOW = Fraction(5, 4)
+"""Of the usual time: groups of GPUs on a healthy machine differ by a few percent, a lane that is down shows more."""
+
+FEWEST = 3
+"""Groups, and exchanges of each, from which on one can be told to be the odd one."""
 
 FEW = 100
 """Of fewer exchanges the 99th percentile is the longest, which the head of the column says."""
@@ -47,6 +56,48 @@ def laid_out(head: list[str], rows: list[list[str]], width: int) -> str:
     lines = [gap.join(c.rjust(w) for c, w in zip(row, widths, strict=True)) for row in [*heads, *rows]]
     lines.insert(2, "─" * len(lines[0]))
     return "\n".join(f" {line}" for line in lines)
+
+
+def by_size(found: Rates) -> tuple[str, list[str], list[list[str]]] | None:
+    """A title, the heads of the columns and the rows, those that take most first; None where there are none."""
+    table = found.table.sort_values("sum_ns", ascending=False, kind="stable")
+    if not len(table):
+        return None
+    peak = bool(table["peak_gbs"].notna().any())
+    head = ["collective", "size", "ranks", "count", "transfer\n(µs)", "algbw\n(GB/s)", "busbw\n(GB/s)"]
+    rows = [
+        [
+            row["collective"],
+            size(row["bytes"]),
+            str(row["ranks"]),
+            f"{row['exchanges']:,}",
+            _time(row["time_ns"]),
+            _rate(row["algbw_gbs"]),
+            _rate(row["busbw_gbs"]),
+            *[_share(row["busbw_gbs"], row["peak_gbs"])] * peak,
+        ]
+        for row in table.to_dict("records")
+    ]
+    return "Bandwidth (median transfer of each size)", [*head, *["% of\npeak"] * peak], rows
+
+
+def slow(found: Rates) -> list[str]:
+    """Of each size the group of ranks that takes much longer than most, in a sentence."""
+    lines = []
+    # Groups alike: neighbours (tensor parallel) and ranks of several nodes (data parallel) have other links.
+    apart = found.groups["ranks"].map(lambda ranks: tuple(rank - ranks[0] for rank in ranks))
+    for (collective, nbytes, _), some in found.groups.groupby(["collective", "bytes", apart], sort=False):
+        some = some[some["exchanges"] >= FEWEST]
+        if len(some) < FEWEST:
+            continue
+        slowest, usual = some.loc[some["time_ns"].idxmax()], some["time_ns"].median()
+        if slowest["time_ns"] > SLOW * usual:
+            members = ", ".join(map(str, slowest["ranks"]))
+            lines.append(
+                f"Slow: {collective} of {size(nbytes)} between ranks {members} takes {_time(slowest['time_ns'])} µs, "
+                f"and {_time(usual)} µs in most of the {len(some)} groups."
+            )
+    return lines
 
 
 def _title(collective: str, some: pd.DataFrame) -> str:

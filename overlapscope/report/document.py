@@ -17,6 +17,7 @@ from ..analysis.contention import Contention, contention
 from ..analysis.matching import match
 from ..analysis.names import tally, unclassified
 from ..analysis.overlap import Overlap, overlap
+from ..analysis.rates import Peak, Rates, rates
 from ..analysis.regions import by_range, by_stream
 from ..analysis.steps import Steps, steps
 from ..analysis.stragglers import stragglers
@@ -51,6 +52,10 @@ class Document:
         How many ranks the program has, as far as the trace tells; more than are shown where only some are.
     bandwidth : Bandwidth or None
         Of a sweep over sizes: what each takes, always of all ranks.
+    rates : Rates
+        Of any other program: what its collectives take, size by size, always of all ranks.
+    peak : Peak or None
+        What the link can carry, where rates stand beside it.
     by : str or None
         What the report is broken down by, if asked: range, stream, collective, step or rank.
     warnings : tuple of str
@@ -71,6 +76,8 @@ class Document:
     n_ops_outside: int
     n_ranks: int
     bandwidth: Bandwidth | None
+    rates: Rates
+    peak: Peak | None
     by: str | None
     warnings: tuple[str, ...]
     trace: Trace
@@ -111,11 +118,11 @@ def build(
     step_pattern: str | None = None,
     by: str | None = None,
     align: str = "collectives",
-    peak_gbs: float | None = None,
+    peak: Peak | None = None,
 ) -> Document:
     """Analyse a trace for a report.
 
-    `peak_gbs` is what the link between the ranks can carry each way, where that is known.
+    `peak` is what the link between the ranks can carry, where that is known.
 
     Ranks that are not asked for are still those that the others waited for.
 
@@ -128,7 +135,9 @@ def build(
     matching = match(trace, align)
     every, trace = trace, only(trace, ranks)
     chosen = windows(trace, window, step_pattern)
-    sizes = bandwidth(every, windows(every, window, step_pattern) if ranks else chosen, peak_gbs)
+    of_all = windows(every, window, step_pattern) if ranks else chosen
+    sweep = bandwidth(every, of_all, peak.among(every.ranks) if peak else None, matching.clocks)
+    by_size = Rates.none() if sweep else rates(every, matching, of_all, peak)
     kept = every.ops["rank"].isin(trace.ranks["rank"]).to_numpy()
     result = overlap(trace, chosen, matching.only(kept))
     names = tally(trace, chosen)
@@ -144,9 +153,11 @@ def build(
         gpus=tuple(dict.fromkeys(trace.ranks["gpu"].dropna())),
         n_ops_outside=len(trace.ops) - int(result.ranks["n_ops"].sum()),
         n_ranks=n_ranks,
-        bandwidth=sizes,
+        bandwidth=sweep,
+        rates=by_size,
+        peak=peak if (sweep or by_size).table["peak_gbs"].notna().any() else None,
         by=by,
-        warnings=_warnings(trace, result, names, n_ranks, sizes),
+        warnings=_warnings(trace, result, names, n_ranks, sweep) + by_size.notes,
         trace=trace,
         step_pattern=step_pattern,
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import asdict
 from fractions import Fraction
 from typing import Any
@@ -14,8 +13,11 @@ from ..analysis.bandwidth import Bandwidth
 from ..analysis.bounds import Bound
 from . import bandwidth, breakdown
 from .document import Document
+from .markdown import code as _code
+from .markdown import inline as _inline
+from .markdown import table as _table
 from .opening import headline, setting
-from .words import duration, escape, percent, scale
+from .words import duration, percent, scale
 
 __all__ = ["SCHEMA_VERSION", "json_text", "markdown", "records", "table"]
 
@@ -41,6 +43,8 @@ def as_dict(document: Document) -> dict[str, Any]:
         "stragglers": records(document.stragglers),
         "contention": _contention(document),
         "bandwidth": [] if document.bandwidth is None else records(document.bandwidth.table),
+        "bandwidth_by_size": records(document.rates.table),
+        "bandwidth_by_group": records(document.rates.groups),
         **asked,
         "unclassified": records(document.unclassified[["name", "count", "sum_ns"]]),
         "warnings": list(document.warnings),
@@ -73,6 +77,7 @@ def _provenance(document: Document) -> dict[str, Any]:
         "origin_ns": said.origin_ns,
         "command": said.command,
         "link": said.link,
+        "peak": document.peak and {"gbs": document.peak.gbs, "how": document.peak.how},
         "from_ranges": said.from_ranges,
         "window": {
             "mode": window.mode,
@@ -203,24 +208,9 @@ def _where_time_went(document: Document, unit: tuple[int, str]) -> list[str]:
             for c in records(collectives)
         ]
         lines += ["", *_table(head, rows)]
+    shown = bandwidth.by_size(document.rates)
+    if shown is not None:
+        title, head, rows = shown
+        lines += ["", f"{title}:", "", *_table([h.replace("\n", " ") for h in head], rows)]
     said = breakdown.sentences(document)
     return [*lines, *([""] * bool(said)), *map(_inline, said)]
-
-
-def _table(head: list[str], rows: list[list[str]]) -> list[str]:
-    numbers = ["---", *["---:"] * (len(head) - 1)]
-    return [f"| {' | '.join(row)} |" for row in [head, numbers, *rows]]
-
-
-def _inline(text: str) -> str:
-    """Text that Markdown and the HTML in it take as text."""
-    for character in "\\`*_[]<>|#":
-        text = text.replace(character, f"\\{character}")
-    return escape(text)
-
-
-def _code(name: str) -> str:
-    """A name as inline code: in a table cell a bar is escaped, and the fence is longer than any in the name."""
-    text = escape(name).replace("|", "\\|") or "(no name)"
-    fence = "`" * (max(map(len, re.findall("`+", text)), default=0) + 1)
-    return f"{fence} {text} {fence}" if "`" in text else f"`{text}`"

@@ -40,6 +40,8 @@ def setting(document: Document) -> list[tuple[str, str]]:
     lines.append(("window", _window(document)))
     if said.link is not None:
         lines.append(("link", f"paced: {said.link}"))
+    if document.peak is not None:
+        lines.append(("peak", document.peak.how))
     return lines
 
 

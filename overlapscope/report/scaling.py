@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any
 
-from ..analysis.scaling import Account, Scaling, Size, account, scaling
+from ..analysis.scaling import EXPOSED, Account, Scaling, Size, account, scaling
 from ..errors import InputError, OptionError
 from ..trace import Trace
 
@@ -159,7 +159,7 @@ def json_text(document: Document) -> str:
 
 
 def _as_dict(size: Size, run: Run) -> dict[str, Any]:
-    exact = [size.time, size.ideal, *size.losses.values()]
+    exact = [size.time, size.ideal, *size.losses.values(), *size.exposed.values()]
     denominator = math.lcm(*(figure.denominator for figure in exact))
 
     def over(figure: Fraction) -> int:
@@ -190,5 +190,14 @@ def _as_dict(size: Size, run: Run) -> dict[str, Any]:
                 "time_ns": float(run.account.each(run.account.parts_ns.get(part, 0))),
             }
             for part, numerator in losses.items()
+        ],
+        "exposed_comm": [
+            {
+                "part": part,
+                "numerator": over(size.exposed[part]),
+                "loss_ns": float(size.exposed[part]),
+                "time_ns": float(run.account.each(run.account.exposed_ns.get(part, 0))),
+            }
+            for part in EXPOSED
         ],
     }

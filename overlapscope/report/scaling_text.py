@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 
-from ..analysis.scaling import TERMS, Account, Scaling, Size
+from ..analysis.scaling import EXPOSED, TERMS, Account, Scaling, Size
 from .scaling import Document
 from .words import duration, escape, percent, scale, shortened
 
@@ -27,6 +27,7 @@ WORDS = {
     "exposed_memory": "exposed memory",
     "idle": "idle",
 }
+EXPOSED_WORDS = {"wait": "waiting for late ranks", "wire": "transfer", "unsplit": "not known which"}
 POP = {
     "load_balance": "load balance",
     "communication_efficiency": "communication eff.",
@@ -41,7 +42,8 @@ def render(document: Document) -> str:
     lines = [*_head(document), "", *_headline(document.scaling)]
     sizes = document.scaling.sizes
     for first in range(0, len(sizes), ABREAST):
-        lines += ["", *_sizes(sizes[first : first + ABREAST], _unit(*(s.time for s in sizes)))]
+        abreast = sizes[first : first + ABREAST]
+        lines += ["", *_sizes(abreast, _unit(*(s.time for s in sizes)), _known(document.scaling))]
     lines += _groups(sizes[-1], document.scaling.base)
     if document.warnings:
         lines += ["", "Good to know"]
@@ -93,7 +95,13 @@ def _headline(result: Scaling) -> list[str]:
     return [*lines, *_wrapped(said)]
 
 
-def _sizes(sizes: Sequence[Size], unit: tuple[int, str]) -> list[str]:
+def _known(result: Scaling) -> list[str]:
+    """Waiting and transfer, and where some of it could be either that too; none where nothing could be split."""
+    some = {part for size in result.sizes for part, ns in size.account.exposed_ns.items() if ns}
+    return [part for part in EXPOSED if part != "unsplit" or part in some] if some - {"unsplit"} else []
+
+
+def _sizes(sizes: Sequence[Size], unit: tuple[int, str], exposed: Sequence[str]) -> list[str]:
     """Sizes side by side, as an account: time, ideal, loss and what it consists of."""
 
     def row(label: str, cell: Callable[[Size], str]) -> str:
@@ -109,6 +117,13 @@ def _sizes(sizes: Sequence[Size], unit: tuple[int, str]) -> list[str]:
 
         return row(label, cell)
 
+    terms: list[str] = []
+    for term, words in WORDS.items():
+        terms.append(times(f"  {words}", lambda size, term=term: size.term(term)))  # type: ignore[misc]
+        if term == "exposed_comm":
+            for part in exposed:
+                words = f"    {EXPOSED_WORDS[part]}"
+                terms.append(times(words, lambda size, part=part: size.exposed[part]))  # type: ignore[misc]
     rule = "─" * (LABEL + COLUMN * len(sizes))
     return [
         f"Strong scaling ({unit[1]} a step)",
@@ -119,7 +134,7 @@ def _sizes(sizes: Sequence[Size], unit: tuple[int, str]) -> list[str]:
         times("− T(1)/N, the ideal", lambda size: size.ideal),
         rule,
         times("= loss, which is", lambda size: size.loss),
-        *(times(f"  {words}", lambda size, term=term: size.term(term)) for term, words in WORDS.items()),  # type: ignore[misc]
+        *terms,
         rule,
         row("speed-up", lambda size: f"{size.speedup:.2f}x"),
         row("efficiency", lambda size: percent(size.efficiency, 1)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -13,15 +13,24 @@ from .export import records
 from .markdown import inline
 from .markdown import table as pipes
 
-__all__ = ["FORMATS", "csv", "json_text", "laid_out", "markdown", "parquet"]
+__all__ = ["FORMATS", "csv", "json_text", "laid_out", "markdown", "of_rows", "parquet"]
 
 FORMATS = ("json", "csv", "md", "parquet")
+
+
+def of_rows(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """A table of plain values, each column of the narrowest type that holds them."""
+    return pd.DataFrame(rows).convert_dtypes()
 
 
 def laid_out(table: pd.DataFrame, format: str) -> str | bytes:
     """In one of :data:`FORMATS`."""
     layouts: dict[str, Callable[[pd.DataFrame], str | bytes]] = {
-        "json": json_text, "csv": csv, "md": markdown, "parquet": parquet}
+        "json": json_text,
+        "csv": csv,
+        "md": markdown,
+        "parquet": parquet,
+    }
     return layouts[format](table)
 
 

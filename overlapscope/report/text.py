@@ -24,6 +24,7 @@ WIDTH = 80
 MOST_RANKS = 16
 MOST_UNKNOWN = 8
 MOST_WAITED_FOR = 8
+MOST_SIZES = 8
 """Rows shown; the rest is counted, and the JSON has it."""
 
 MOST_OF_A_NAME = 160  # characters, three lines of the column; what is cut shows as an ellipsis
@@ -63,6 +64,7 @@ def render(document: Document, *, colour: bool = False) -> str:
         _sentences(console, document)
         _collectives(console, document)
         _waited_for(console, document)
+        _by_size(console, document)
         _breakdown(console, breakdown.brief(document))
         _unknown(console, document)
     _warnings(console, document)
@@ -228,6 +230,23 @@ def _waited_for(console: Console, document: Document) -> None:
     console.print(out)
     if len(table) > MOST_WAITED_FOR:
         console.print(Text(f"{len(table) - MOST_WAITED_FOR} more ranks: the JSON lists all", style="dim"))
+
+
+def _by_size(console: Console, document: Document) -> None:
+    """What the collectives take, size by size; nothing where no bytes are known."""
+    shown = bandwidth.by_size(document.rates)
+    if shown is None:
+        return
+    title, head, rows = shown
+    out = _table(console, title, head)
+    for row in rows[:MOST_SIZES]:
+        out.add_row(*row)
+    console.print(out)
+    if len(rows) > MOST_SIZES:
+        more = f"{len(rows) - MOST_SIZES} more sizes, of less time: the JSON lists all"
+        console.print(Text(more, style="dim"))
+    for line in bandwidth.slow(document.rates):
+        console.print(Text(line))
 
 
 def _breakdown(console: Console, shown: breakdown.Breakdown | None) -> None:

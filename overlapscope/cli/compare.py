@@ -1,0 +1,59 @@
+"""``overlapscope compare``: two runs, or several of each, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+from .options import Align, Force, Output, Ranks, Rules, StepPattern, Window, keep_inputs, progress
+from .output import Format, put
+from .sides import Reading, differences, one_side
+
+if TYPE_CHECKING:
+    from ..report.compare import Document
+
+__all__ = ["Side", "compare"]
+
+Side = "a trace, a run directory, a folder of several runs, or several with commas between them"
+
+
+def compare(
+    a: Annotated[Path, typer.Argument(metavar="A", show_default=False, help=f"The baseline: {Side}.")],
+    b: Annotated[Path, typer.Argument(metavar="B", show_default=False, help="What is compared with it.")],
+    compute_only: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(
+            metavar="RUN", help="A run of the un-split GEMMs alone, for ECT. Default: the compute time of A."
+        ),
+    ] = None,
+    format: Annotated[Format, typer.Option("--format", help="How to lay the comparison out.")] = Format.TEXT,
+    output: Output = None,
+    window: Window = None,
+    rank: Ranks = None,
+    step_pattern: StepPattern = None,
+    rules: Rules = None,
+    align: Align = "collectives",
+    force: Force = False,
+) -> None:
+    """Compare two runs, figure by figure: what changed, and what of it the spread of their steps does not explain."""
+    from ..report import compare as laid
+    from ..report import compare_text
+
+    sides = [one_side(side) for side in (a, b)]
+    alone = one_side(compute_only) if compute_only is not None else []
+    keep_inputs(output, [path for side in (*sides, alone) for path in side])
+    with progress() as tell:
+        reading = Reading.by(rules, tell, align, window=window, ranks=rank, step_pattern=step_pattern)
+        first, second = (reading.runs(side) for side in sides)
+        document = laid.build(first, second, reading.runs(alone), differences(first, second))
+    layouts: dict[Format, Callable[[Document], str | bytes]] = {
+        Format.TEXT: compare_text.render,
+        Format.JSON: laid.json_text,
+        Format.CSV: laid.csv,
+        Format.MD: compare_text.markdown,
+        Format.PARQUET: laid.parquet,
+    }
+    put(layouts[format](document), output, force=force)
