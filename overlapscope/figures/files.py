@@ -32,8 +32,9 @@ def of_report(document: Document) -> dict[str, go.Figure]:
     """The figures that a report has something to show in, by name."""
     result = document.overlap
     found = {"breakdown": breakdown(result)}
-    if document.bandwidth is not None:
-        found["collective_sizes"] = collective_sizes(document.bandwidth)
+    sizes = document.rates if document.bandwidth is None else document.bandwidth
+    if sizes.table["algbw_gbs"].notna().any():
+        found["collective_sizes"] = collective_sizes(sizes)
     if document.by in (None, "range") and document.table is not None:
         found["overlap_by_range"] = overlap_by_range(document.table)
     if result.instances["wait_ns"].notna().any():

@@ -9,6 +9,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from ..analysis.bandwidth import Bandwidth
+from ..analysis.rates import Rates
 from ..analysis.scaling import TERMS, Scaling, Size
 from ..report.scaling_text import WORDS
 from ..report.words import duration, percent, size
@@ -109,13 +110,13 @@ def _scaling_words(last: Size, base: int) -> str:
     )
 
 
-def collective_sizes(found: Bandwidth) -> go.Figure:
+def collective_sizes(found: Bandwidth | Rates) -> go.Figure:
     """Algorithm and bus bandwidth of each collective by size, both axes logarithmic.
 
     Parameters
     ----------
-    found : Bandwidth
-        Of a sweep over sizes (`overlapscope.analysis.bandwidth`).
+    found : Bandwidth or Rates
+        Of a sweep over sizes (`overlapscope.analysis.bandwidth`), or of any other program (`overlapscope.analysis.rates`).
 
     Returns
     -------
@@ -125,12 +126,12 @@ def collective_sizes(found: Bandwidth) -> go.Figure:
     """
     figure = go.Figure()
     timed = found.table[found.table["algbw_gbs"].notna()]
-    for i, (collective, some) in enumerate(timed.groupby("collective", sort=False)):
+    for i, ((collective, n), some) in enumerate(timed.groupby(["collective", "ranks"], sort=False)):
         for column, words, dash in (("busbw_gbs", "busbw", "solid"), ("algbw_gbs", "algbw", "dot")):
             drawn = some[some[column].notna()]
             figure.add_trace(
                 go.Scatter(
-                    name=f"{collective}, {words}",
+                    name=f"{collective} over {n} ranks, {words}",
                     x=drawn["bytes"].tolist(),
                     y=listed(drawn[column]),
                     customdata=listed(drawn["time_ns"]),
@@ -150,7 +151,7 @@ def collective_sizes(found: Bandwidth) -> go.Figure:
 
 def _size_words(timed: pd.DataFrame) -> str:
     said = []
-    for collective, some in timed.groupby("collective", sort=False):
+    for (collective, n), some in timed.groupby(["collective", "ranks"], sort=False):
         known = some[some["busbw_gbs"].notna()]
         if not len(known):
             continue
@@ -161,7 +162,7 @@ def _size_words(timed: pd.DataFrame) -> str:
             else f", {percent(best['busbw_gbs'], best['peak_gbs'])} of the link"
         )
         said.append(
-            f"{collective} over {best['ranks']} ranks reaches {best['busbw_gbs']:.3g} GB/s busbw at "
+            f"{collective} over {n} ranks reaches {best['busbw_gbs']:.3g} GB/s busbw at "
             f"{size(int(best['bytes']))}{of}."
         )
     return " ".join(["Lines of bandwidth by size.", *said]) if said else "No lines: no bandwidth is known."
