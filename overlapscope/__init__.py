@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from . import figures
     from .analysis.contention import Contention, contention
     from .analysis.names import tally
     from .analysis.overlap import Overlap, overlap
@@ -87,6 +88,7 @@ __all__ = [
     "by_range",
     "by_stream",
     "contention",
+    "figures",
     "load",
     "overlap",
     "scaling",
@@ -98,10 +100,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    if name not in (*_HOME, "figures"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
+    if name == "figures":  # a module of its own, which brings plotly
+        return import_module(".figures", __name__)
     return getattr(import_module(f".{_HOME[name]}", __name__), name)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from .errors import OptionError, OverlapscopeError
 
-__all__ = ["replacing", "write_text"]
+__all__ = ["replacing", "write_bytes", "write_text"]
 
 
 @contextmanager
@@ -52,3 +52,9 @@ def write_text(path: Path, text: str, *, force: bool = False) -> None:
     """Write a whole text file, UTF-8; bytes of a path that are not stand as escapes."""
     with replacing(path, force=force) as beside:
         beside.write_text(text, encoding="utf-8", errors="backslashreplace")
+
+
+def write_bytes(path: Path, content: bytes, *, force: bool = False) -> None:
+    """Write a whole file that is no text."""
+    with replacing(path, force=force) as beside:
+        beside.write_bytes(content)

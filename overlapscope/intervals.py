@@ -25,6 +25,7 @@ __all__ = [
     "innermost",
     "intersect",
     "measure",
+    "nesting",
     "outermost",
     "span",
     "stacked",
@@ -184,6 +185,31 @@ def outermost(start: Int64, end: Int64) -> npt.NDArray[np.bool_]:
     inside &= start[order][1:] < reach[:-1]
     keep[order[1:]] = ~inside
     return keep
+
+
+def nesting(start: Int64, end: Int64) -> Int64:
+    """For each interval the lowest row on which it and those before it nest: apart, or one inside the other. Any order.
+
+    All of a program's calls lie on row 0; what begins inside another interval and outlasts it goes on a row of its
+    own. Of equal intervals the first holds the second.
+    """
+    row = np.zeros(len(start), np.int64)
+    order = np.lexsort((-end, start))
+    start, end = start[order], end[order]
+    if not np.any(start[1:] < np.maximum.accumulate(end)[:-1]):  # one after the other
+        return row
+    rows: list[list[int]] = []  # of each, the ends of what is open, outermost first
+    for i, first, last in zip(order.tolist(), start.tolist(), end.tolist(), strict=True):
+        for open_ends in rows:
+            while open_ends and open_ends[-1] <= first:
+                open_ends.pop()
+            if not open_ends or last <= open_ends[-1]:
+                break
+        else:
+            rows.append(open_ends := [])
+        open_ends.append(last)
+        row[i] = next(k for k, ends in enumerate(rows) if ends is open_ends)
+    return row
 
 
 def around(start: Int64, end: Int64, instant: Int64) -> npt.NDArray[np.bool_]:

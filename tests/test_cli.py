@@ -167,7 +167,10 @@ def test_kernels_tells_the_deciding_rule(export: Path, capsys: pytest.CaptureFix
 MISTAKES: list[tuple[list[str], str]] = [
     (["report"], "Missing argument 'PATH...'; see overlapscope report --help"),
     (["report", "nope.sqlite"], "nope.sqlite: does not exist; check the path"),
-    (["report", "trace.sqlite", "--format", "xml"], "'xml' is not one of 'text', 'json', 'csv', 'md'"),
+    (
+        ["report", "trace.sqlite", "--format", "xml"],
+        "'xml' is not one of 'text', 'json', 'csv', 'md', 'parquet'",
+    ),
     (
         ["report", "trace.sqlite", "--window", "5s:6s"],
         "--window: 5s:6s lies outside the trace; the trace's ops run from 0 ms to",
@@ -330,6 +333,7 @@ def test_public_names_are_pinned() -> None:
         "by_range",
         "by_stream",
         "contention",
+        "figures",
         "load",
         "overlap",
         "scaling",

@@ -51,7 +51,9 @@ def test_commands_in_order(tmp_path: Path) -> None:
         )
         assert done.returncode == 0, f"{body}\n{done.stdout}\n{done.stderr}"
         assert "Traceback" not in done.stderr
-    assert {"all.sqlite", "my-run", "profiles", "report.json"} <= {p.name for p in tmp_path.iterdir()}
+    assert {"all.sqlite", "my-run", "my-run.json.gz", "profiles", "ranges.parquet", "report.json"} <= {
+        p.name for p in tmp_path.iterdir()
+    }
 
 
 def headings(report: str) -> list[str]:
@@ -104,6 +106,7 @@ def test_options_named_exist() -> None:
         "compare",
         "check",
         "convert",
+        "export",
         "kernels",
         "predict",
         "doctor",

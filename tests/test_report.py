@@ -11,7 +11,7 @@ import pytest
 
 import overlapscope as osc
 from builders import TraceBuilder, kineto, nsys
-from overlapscope.report import document, export, opening, text
+from overlapscope.report import document, export, opening, tables, text
 from overlapscope.report.words import duration, escape, percent, scale, shortened, size
 
 GEMM = "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_64x3_tn"
@@ -213,7 +213,7 @@ def test_csv_reads_back(tmp_path: Path) -> None:
     import pandas as pd
 
     built = document.build(two_ranks(tmp_path))
-    table = pd.read_csv(io.StringIO(export.csv(built)))
+    table = pd.read_csv(io.StringIO(tables.csv(export.table(built))))
     assert list(table.columns) == JSON_RANK_KEYS
     assert table["exposed_comm_ns"].tolist() == built.overlap.ranks["exposed_comm_ns"].tolist()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -13,9 +14,11 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 import overlapscope as osc
+from overlapscope.analysis.scaling import TERMS
 from overlapscope.cli import main
 from scaled import one_rank, two_ranks
 
@@ -319,6 +322,26 @@ def test_single_runs_are_compared_and_written_where_asked(
     assert call(*runs, "-o", tmp_path / "out") == 0
     assert [s["path"] for s in read(tmp_path / "out" / "scale.json")["sizes"]] == ["../small", "../large"]
     assert "2 ranks are 1.66 times as fast" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("format", ["csv", "md", "json", "parquet"])
+def test_the_sizes_as_a_table(tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes], format: str) -> None:
+    runs = [handmade(tmp_path, "small", 1), handmade(tmp_path, "large", 2)]
+    assert call(*runs, "--format", format) == 0
+    out = capfdbinary.readouterr().out
+    if format == "md":
+        assert out.decode().splitlines()[0].startswith("| tp | path | steps | T\\_ns | ideal\\_ns |")
+        assert len(out.decode().splitlines()) == 4
+        return
+    if format == "json":
+        assert [size["T_ns"] for size in json.loads(out)["sizes"]] == [500.0, 300.5]
+        return
+    table = pd.read_csv(io.BytesIO(out)) if format == "csv" else pd.read_parquet(io.BytesIO(out))
+    assert table["tp"].tolist() == [1, 2]
+    assert table["T_ns"].tolist() == [500.0, 300.5]
+    assert table["loss_ns"].tolist() == [0.0, 50.5]
+    assert table[[f"{term}_loss_ns" for term in TERMS]].sum(axis=1).tolist() == [0.0, 50.5]
+    assert table["efficiency"].tolist() == [1.0, 250 / 300.5]
 
 
 def test_fewer_cores_than_ranks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

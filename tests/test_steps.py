@@ -15,7 +15,7 @@ from builders import TraceBuilder, nsys
 from made import made
 from overlapscope.analysis.steps import SPREAD_COLUMNS, STEP_COLUMNS
 from overlapscope.cli import main
-from overlapscope.report import document, export, text
+from overlapscope.report import document, export, tables, text
 
 GEMM = "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_64x3_tn"
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<(unsigned long)4096>)"
@@ -109,7 +109,7 @@ def test_the_report_names_them(tmp_path: Path) -> None:
     assert [line.split()[1:3] for line in listed.splitlines() if line.startswith(" 0 ")][-1] == ["step", "4"]
     assert "step 4 *" in listed
     assert "step 3 *" not in listed
-    table = pd.read_csv(io.StringIO(export.csv(document.build(trace, by="step"))))
+    table = pd.read_csv(io.StringIO(tables.csv(export.table(document.build(trace, by="step")))))
     assert table["outlier"].tolist() == [False] * 4 + [True]
 
 

@@ -20,6 +20,7 @@ from .check import check
 from .compare import compare
 from .convert import convert
 from .doctor import doctor
+from .export import export
 from .kernels import kernels
 from .options import SILENCE_S
 from .predict import predict
@@ -67,6 +68,7 @@ app.command("timeline")(timeline)
 app.command("compare")(compare)
 app.command("check")(check)
 app.command("convert")(convert)
+app.command("export")(export)
 app.command("kernels")(kernels)
 app.command("predict")(predict)
 app.command("doctor")(doctor)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
 from .options import Align, Force, Output, Ranks, Rules, StepPattern, Window, keep_inputs, progress
-from .report import Format
+from .output import Format, put
 from .sides import Reading, differences, one_side
+
+if TYPE_CHECKING:
+    from ..report.compare import Document
 
 __all__ = ["Side", "compare"]
 
@@ -36,7 +39,6 @@ def compare(
     force: Force = False,
 ) -> None:
     """Compare two runs, figure by figure: what changed, and what of it the spread of their steps does not explain."""
-    from ..files import write_text
     from ..report import compare as laid
     from ..report import compare_text
 
@@ -47,14 +49,11 @@ def compare(
         reading = Reading.by(rules, tell, align, window=window, ranks=rank, step_pattern=step_pattern)
         first, second = (reading.runs(side) for side in sides)
         document = laid.build(first, second, reading.runs(alone), differences(first, second))
-    layouts = {
+    layouts: dict[Format, Callable[[Document], str | bytes]] = {
         Format.TEXT: compare_text.render,
         Format.JSON: laid.json_text,
         Format.CSV: laid.csv,
         Format.MD: compare_text.markdown,
+        Format.PARQUET: laid.parquet,
     }
-    text = layouts[format](document)
-    if output is None:
-        sys.stdout.write(text)
-    else:
-        write_text(output, text, force=force)
+    put(layouts[format](document), output, force=force)

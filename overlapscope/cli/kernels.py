@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from enum import Enum
 from typing import Annotated
 
 import typer
@@ -20,14 +18,9 @@ from .options import (
     keep_inputs,
     progress,
 )
+from .output import Format, put
 
 __all__ = ["kernels"]
-
-
-class Format(str, Enum):
-    TEXT = "text"
-    JSON = "json"
-    CSV = "csv"
 
 
 def kernels(
@@ -48,8 +41,7 @@ def kernels(
     from .. import formats
     from ..analysis.names import tally
     from ..analysis.window import windows
-    from ..files import write_text
-    from ..report import names
+    from ..report import names, tables
     from ..report.document import only
 
     keep_inputs(output, paths)
@@ -57,11 +49,5 @@ def kernels(
         trace = formats.load(paths, classifier=classifier(rules), progress=tell)
         trace = only(trace, rank)
         table = tally(trace, windows(trace, window, step_pattern))
-    if format is Format.TEXT:
-        written = names.text(table, full=full)
-    else:
-        written = names.json_text(table) if format is Format.JSON else names.csv(table)
-    if output is None:
-        sys.stdout.write(written)
-    else:
-        write_text(output, written, force=force)
+    written = names.text(table, full=full) if format is Format.TEXT else tables.laid_out(table, format.value)
+    put(written, output, force=force)

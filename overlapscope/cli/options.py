@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = [
     "SILENCE_S",
     "Align",
+    "Figures",
     "Force",
     "Link",
     "Output",
@@ -78,6 +79,14 @@ Align = Annotated[
         metavar="HOW",
         help="Clocks of several files: collectives (their ends, after the wall clock), session (the wall clock "
         "alone) or none.",
+    ),
+]
+Figures = Annotated[
+    Optional[Path],  # noqa: UP045
+    typer.Option(
+        "--figures",
+        metavar="DIR",
+        help="Also draw figures there, as PNG, SVG and PDF (needs kaleido and Chromium).",
     ),
 ]
 Link = Annotated[

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import sys
-from typing import Annotated, Optional
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
 from .options import Force, Output
-from .report import Format
+from .output import Format, put
+
+if TYPE_CHECKING:
+    from ..predict import Prediction
 
 __all__ = ["predict"]
 
@@ -80,7 +83,6 @@ def predict(
 
     Every constant is shown with its source and the option that overrides it.
     """
-    from ..files import write_text
     from ..predict import Request, answer
     from ..report import predict as laid
     from ..report import predict_text
@@ -123,14 +125,11 @@ def predict(
             },
         )
     )
-    layouts = {
+    layouts: dict[Format, Callable[[Prediction], str | bytes]] = {
         Format.TEXT: predict_text.render,
         Format.JSON: laid.json_text,
         Format.CSV: laid.csv,
         Format.MD: laid.markdown,
+        Format.PARQUET: laid.parquet,
     }
-    text = layouts[format](found)
-    if output is None:
-        sys.stdout.write(text)
-    else:
-        write_text(output, text, force=force)
+    put(layouts[format](found), output, force=force)

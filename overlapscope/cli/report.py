@@ -12,6 +12,7 @@ import typer
 from ..errors import OptionError
 from .options import (
     Align,
+    Figures,
     Force,
     Link,
     Output,
@@ -24,12 +25,13 @@ from .options import (
     keep_inputs,
     progress,
 )
+from .output import Format, put
 from .peak import peak_of
 
 if TYPE_CHECKING:
     from ..report.document import Document
 
-__all__ = ["Format", "report", "show"]
+__all__ = ["report", "show"]
 
 
 class By(str, Enum):
@@ -38,13 +40,6 @@ class By(str, Enum):
     COLLECTIVE = "collective"
     STEP = "step"
     RANK = "rank"
-
-
-class Format(str, Enum):
-    TEXT = "text"
-    JSON = "json"
-    CSV = "csv"
-    MD = "md"
 
 
 def report(
@@ -60,6 +55,7 @@ def report(
     step_pattern: StepPattern = None,
     rules: Rules = None,
     align: Align = "collectives",
+    figures: Figures = None,
     link: Link = None,
     force: Force = False,
 ) -> None:
@@ -85,6 +81,11 @@ def report(
             align=align,
             peak=peak_of(trace, link),
         )
+        if figures is not None:
+            from ..figures import of_report, save
+
+            tell("drawing")
+            save(of_report(built), figures, force=force)
     _write(built, format, output, force)
 
 
@@ -98,13 +99,8 @@ def show(path: Path) -> None:
 
 
 def _write(built: Document, format: Format, output: Path | None, force: bool) -> None:
-    from ..files import write_text
-
-    if output is not None:
-        write_text(output, _laid_out(built, format, colour=False), force=force)
-        return
-    colour = sys.stdout.isatty() and format is Format.TEXT and not _no_colour()
-    sys.stdout.write(_laid_out(built, format, colour=colour))
+    colour = output is None and sys.stdout.isatty() and format is Format.TEXT and not _no_colour()
+    put(_laid_out(built, format, colour=colour), output, force=force)
 
 
 def _no_colour() -> bool:
@@ -113,12 +109,11 @@ def _no_colour() -> bool:
     return bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
 
 
-def _laid_out(built: Document, format: Format, *, colour: bool) -> str:
-    if format is not Format.TEXT:
-        from ..report import export
+def _laid_out(built: Document, format: Format, *, colour: bool) -> str | bytes:
+    from ..report import export, tables, text
 
-        layout = {Format.JSON: export.json_text, Format.CSV: export.csv, Format.MD: export.markdown}[format]
-        return layout(built)
-    from ..report import text
-
-    return text.render(built, colour=colour)
+    if format is Format.TEXT:
+        return text.render(built, colour=colour)
+    if format in (Format.CSV, Format.PARQUET):
+        return tables.laid_out(export.table(built), format.value)
+    return export.json_text(built) if format is Format.JSON else export.markdown(built)

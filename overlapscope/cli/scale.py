@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
@@ -12,13 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from ..errors import InputError, OptionError
-from .options import borrowing, one_voice, progress
+from .options import Figures, borrowing, one_voice, progress
+from .output import Format, put
 from .run import request
 
 if TYPE_CHECKING:
     from ..capture import RunDir, World
     from ..formats.raw import Progress
-    from ..report.scaling import Run
+    from ..report.scaling import Document, Run
 
 __all__ = ["scale"]
 
@@ -51,6 +51,11 @@ def scale(
     force: Annotated[
         bool, typer.Option("--force", help="Run again what is there but was run with other options.")
     ] = False,
+    format: Annotated[
+        Format,
+        typer.Option("--format", help="How to lay out what is shown; scale.json is written in any case."),
+    ] = Format.TEXT,
+    figures: Figures = None,
     **options: Any,
 ) -> None:
     """Run the same work on several numbers of ranks and show speed-up, efficiency and where the loss comes from.
@@ -59,7 +64,7 @@ def scale(
     """
     from .. import capture
     from ..files import write_text
-    from ..report import scaling, scaling_text
+    from ..report import scaling
 
     if paths:
         _only_runs(tp, force, options)
@@ -81,7 +86,22 @@ def scale(
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
         write_text(folder / SCALE_FILE, scaling.json_text(document), force=True)
-    sys.stdout.write(scaling_text.render(document))
+    if figures is not None:
+        from ..figures import save
+        from ..figures import scaling as draw
+
+        save({"scaling": draw(document.scaling)}, figures, force=True)
+    put(_laid_out(document, format))
+
+
+def _laid_out(document: Document, format: Format) -> str | bytes:
+    from ..report import scaling, scaling_table, scaling_text, tables
+
+    if format is Format.TEXT:
+        return scaling_text.render(document)
+    if format is Format.JSON:
+        return scaling.json_text(document)
+    return tables.laid_out(scaling_table.table(document), format.value)
 
 
 def _refuse(world: World) -> None:

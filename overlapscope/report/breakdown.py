@@ -12,7 +12,7 @@ from ..analysis.steps import FEWEST
 from .document import Document
 from .words import count, duration, escape, number, percent, scale, shortened
 
-__all__ = ["Breakdown", "brief", "full", "sentences"]
+__all__ = ["Breakdown", "brief", "full", "over_ranks", "sentences"]
 
 MOST_RANGES = 12  # rows of the tree in a report that was not asked for one: a glance, half a screen
 MOST_OUTLIERS = 4
@@ -40,7 +40,7 @@ def full(document: Document) -> Breakdown:
     unit = scale(document.overlap.ranks["window_ns"].max())
     title = f"By {by} ({unit[1]}{'' if by == 'step' else _of(document)})"
     if by == "range":
-        return Breakdown(title, *_ranges(_over_ranks(table), unit), _ranges_note(document))
+        return Breakdown(title, *_ranges(over_ranks(table), unit), _ranges_note(document))
     columns = COLUMNS[by]
     rows = [[cell(row, unit) for cell in columns.values()] for row in table.to_dict("records")]
     return Breakdown(title, list(columns), rows, spread(document) if by == "step" else None)
@@ -50,7 +50,7 @@ def brief(document: Document) -> Breakdown | None:
     """The ranges that expose most, each below those around it; None where no op was launched in a range."""
     if document.by is not None or document.table is None:
         return None
-    table = _over_ranks(document.table)
+    table = over_ranks(document.table)
     if not (table["place"] == "range").any():
         return None
     # What is around a range has no less of either than the range, so no row comes without those above it.
@@ -84,7 +84,7 @@ PLACES = {"outside": "(in no range)", "unknown": "(launch not recorded)"}
 MEANS = ("n_ops", "compute_ns", "comm_ns", "overlap_ns", "exposed_comm_ns")
 
 
-def _over_ranks(table: pd.DataFrame) -> pd.DataFrame:
+def over_ranks(table: pd.DataFrame) -> pd.DataFrame:
     """The mean of the ranks, a rank without the path counting as 0; in the order of the program."""
     n = table["rank"].nunique()
     table = table.assign(unplaced=table["place"] != "range")

@@ -18,6 +18,8 @@ from ..errors import InputError
 from ..trace import Provenance, Trace
 from .document import only
 from .likeness import Difference, changed, unlike
+from .tables import of_rows
+from .tables import parquet as packed
 
 __all__ = [
     "OF_THESE_RUNS",
@@ -28,6 +30,7 @@ __all__ = [
     "csv",
     "json_text",
     "measure",
+    "parquet",
     "same_window",
 ]
 
@@ -248,6 +251,11 @@ def _shift(one: Shift) -> dict[str, Any]:
         "relative": one.relative(one.change),
         "verdict": one.verdict,
     }
+
+
+def parquet(document: Document) -> bytes:
+    """One row a figure; what does not exist is null."""
+    return packed(of_rows(figures(document.comparison)))
 
 
 def csv(document: Document) -> str:

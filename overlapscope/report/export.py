@@ -1,4 +1,4 @@
-"""A report for programs (JSON, CSV) and for pull requests (Markdown)."""
+"""A report for programs (JSON, and its table) and for pull requests (Markdown)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .markdown import table as _table
 from .opening import headline, setting
 from .words import duration, percent, scale
 
-__all__ = ["SCHEMA_VERSION", "csv", "json_text", "markdown", "records"]
+__all__ = ["SCHEMA_VERSION", "json_text", "markdown", "records", "table"]
 
 SCHEMA_VERSION = 1
 """Of the JSON. Keys may be added under one version; none changes its meaning."""
@@ -134,18 +134,11 @@ def records(table: pd.DataFrame) -> list[dict[str, Any]]:
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
-def csv(document: Document) -> str:
-    """The table of ranks, of a sweep that of sizes, or what was asked for; what does not exist is empty.
-
-    The names of a path stand between "/".
-    """
-    if document.by is None:
-        table = document.overlap.ranks if document.bandwidth is None else document.bandwidth.table
-    else:
-        table = _by(document)
-    if "path" in table:
-        table = table.assign(path=table["path"].map("/".join))
-    return str(table.to_csv(index=False))
+def table(document: Document) -> pd.DataFrame:
+    """The table of ranks, of a sweep that of sizes, or what was asked for."""
+    if document.by is not None:
+        return _by(document)
+    return document.overlap.ranks if document.bandwidth is None else document.bandwidth.table
 
 
 def markdown(document: Document) -> str:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-
 import pandas as pd
 
 from .export import records
 from .words import escape, scale, shortened
 
-__all__ = ["csv", "json_text", "text"]
+__all__ = ["text"]
 
 UNKNOWN = "(no rule)"
 NAME_WIDTH = 76  # what an 80-column line holds of a name
@@ -40,13 +38,3 @@ def _closing(table: pd.DataFrame, *, cut: bool) -> list[str]:
         else "a rule knows every one."
     )
     return [told, *["Long names are cut in the middle; --full shows them whole."] * cut]
-
-
-def json_text(table: pd.DataFrame) -> str:
-    """A list of objects: name, kind, collective, library, fused_comm, rule (null: none), count, sum_ns."""
-    return json.dumps(records(table), indent=2, ensure_ascii=False) + "\n"
-
-
-def csv(table: pd.DataFrame) -> str:
-    """One row a name."""
-    return str(table.to_csv(index=False))

@@ -13,7 +13,17 @@ from ..predict import Prediction
 from ..predict.step import Size
 from .words import duration, percent
 
-__all__ = ["LEFT_OUT", "SCHEMA_VERSION", "STATUS", "csv", "headline", "json_text", "markdown", "notes"]
+__all__ = [
+    "LEFT_OUT",
+    "SCHEMA_VERSION",
+    "STATUS",
+    "csv",
+    "headline",
+    "json_text",
+    "markdown",
+    "notes",
+    "parquet",
+]
 
 SCHEMA_VERSION = 1
 """Of the JSON. Keys may be added under one version; none changes its meaning."""
@@ -141,6 +151,14 @@ def csv(found: Prediction) -> str:
     out.writeheader()
     out.writerows(rows)
     return text.getvalue()
+
+
+def parquet(found: Prediction) -> bytes:
+    """One row a size."""
+    from .tables import of_rows
+    from .tables import parquet as packed
+
+    return packed(of_rows([row(found, size) for size in found.sizes]))
 
 
 def markdown(found: Prediction) -> str:
