@@ -16,6 +16,7 @@ NONE = f"No finding costs {float(100 * THRESHOLD):g} % of the {{what}} or more."
 
 MOST_RANKS = 8
 MOST_NAMES = 3
+MOST_OF_A_PATH = 120
 MOST_OF_A_NAME = 60  # characters: a line holds it beside a few words
 
 
@@ -73,12 +74,11 @@ def records(document: Document) -> list[dict[str, Any]]:
 def _place(finding: Finding, n_ranks: int) -> str:
     """On which ranks, where that is not all of them or said already, and where in the program."""
     text = ""
-    if len(finding.ranks) < n_ranks and finding.id != "straggler":
+    if len(finding.ranks) < n_ranks and finding.id not in ("straggler", "skew"):
         some = ", ".join(map(str, finding.ranks[:MOST_RANKS])) + ", ..." * (len(finding.ranks) > MOST_RANKS)
         text += f" On rank{'s' * (len(finding.ranks) > 1)} {some}."
     if finding.range:
-        path = " / ".join(shortened(escape(name), MOST_OF_A_NAME) for name in finding.range)
-        text += f" Most in {path}."
+        text += f" Most in {shortened(' / '.join(map(escape, finding.range)), MOST_OF_A_PATH)}."
     return text
 
 
@@ -97,10 +97,10 @@ def _times(n: int, what: str) -> str:
 
 
 def _on_compute_stream(e: Mapping[str, Any]) -> str:
-    waiting = f", {duration(e['waiting_ns'])} of it waiting," if e["waiting_ns"] else ""
+    waiting = f" ({duration(e['waiting_ns'])} of it waiting)" if e["waiting_ns"] else ""
     return (
         f"{_times(e['n_ops'], 'op')} on {_names(e['streams'])}, where most of the compute runs: "
-        f"{duration(e['exposed_ns'])}{waiting} exposed, {duration(e['hidden_ns'])} hidden."
+        f"{duration(e['exposed_ns'])} exposed{waiting}, {duration(e['hidden_ns'])} hidden."
     )
 
 
@@ -108,7 +108,7 @@ def _alone(e: Mapping[str, Any]) -> str:
     maybe = "" if e["known_to_be_transfer"] else ", in which waiting for late ranks may be,"
     return (
         f"{_names(e['collectives'])}: {duration(e['exposed_transfer_ns'])} of exposed transfer{maybe} "
-        f"in {_times(e['n_ops'], 'op')}; there is compute that could run beside it."
+        f"in {_times(e['n_ops'], 'op')}; there is compute to hide {duration(e['hideable_ns'])} of it."
     )
 
 
@@ -120,8 +120,8 @@ def _straggler(e: Mapping[str, Any]) -> str:
     return f"{text}: it {does} for {duration(e['own_ns'])}, the others {duration(e['others_ns'])}."
 
 
-def _in_turn(e: Mapping[str, Any]) -> str:
-    return f"{_times(e['last'], 'collective')} for which the last rank came {duration(e['late_ns'])} after the next."
+def _skew(e: Mapping[str, Any]) -> str:
+    return f"{_times(e['n_collectives'], 'collective')} in which the others waited; no one rank explains it."
 
 
 def _slow(e: Mapping[str, Any]) -> str:
@@ -172,12 +172,12 @@ def _pauses(e: Mapping[str, Any]) -> str:
 
 
 SAID: dict[str, Callable[[Mapping[str, Any]], str]] = {
-    "graph-trace": lambda e: "What they compute and communicate is in no figure; here it counts as idle.",
+    "graph-trace": lambda e: "What they compute and communicate is in no figure.",
     "profiler-overhead": lambda e: f"Part of {duration(e['idle_ns'])} that look idle.",
     "comm-on-compute-stream": _on_compute_stream,
     "exposed-transfer": _alone,
     "straggler": _straggler,
-    "ranks-in-turn": _in_turn,
+    "skew": _skew,
     "slow-link": _slow,
     "latency-bound": _latency,
     "contention": _contention,
@@ -189,7 +189,7 @@ SAID: dict[str, Callable[[Mapping[str, Any]], str]] = {
         f"{_times(e['n_ops'], 'op')} of {_times(e['n_names'], 'name')}, most of {_one(e['name'])}."
     ),
     "too-few-steps": lambda e: (
-        f"{e['n_steps']} steps a rank, from {duration(e['shortest_ns'])} to {duration(e['longest_ns'])}; the cost is half "
-        "the difference."
+        f"{e['n_steps']} steps a rank, from {duration(e['shortest_ns'])} to {duration(e['longest_ns'])}; the cost is "
+        "half of the difference."
     ),
 }

@@ -267,9 +267,7 @@ def _findings(console: Console, document: Document) -> None:
     if isinstance(said, str):
         console.print(Text(said))
         return
-    console.print(
-        Text("Findings, worst first (about the same time in part: costs do not add up)", style="bold")
-    )
+    console.print(Text("Findings, worst first; they share time, so costs do not add up", style="bold"))
     table = Table.grid(padding=(0, 1))
     for place, finding in enumerate(said, 1):
         table.add_row("", "")

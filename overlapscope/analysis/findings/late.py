@@ -60,7 +60,7 @@ ADVICE = {
     "(nvidia-smi -q -d CLOCK,PERFORMANCE)",
 }
 
-ON_A_CPU = "as much work as the others have, and cores of its own: what else runs on them?"
+ON_A_CPU = "as much work as the others have, and cores of its own, whatever else runs on them moved away"
 
 
 def skew(facts: Facts) -> Iterator[Found]:
