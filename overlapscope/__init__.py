@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .analysis.contention import Contention, contention
+    from .analysis.findings import Finding, findings
     from .analysis.names import tally
     from .analysis.overlap import Overlap, overlap
     from .analysis.regions import by_range, by_stream
@@ -34,6 +35,7 @@ _HOME = {
     "Classifier": "classify",
     "Collective": "classify",
     "Contention": "analysis.contention",
+    "Finding": "analysis.findings",
     "InputError": "errors",
     "Kind": "classify",
     "NA": "trace",
@@ -52,6 +54,7 @@ _HOME = {
     "by_range": "analysis.regions",
     "by_stream": "analysis.regions",
     "contention": "analysis.contention",
+    "findings": "analysis.findings",
     "load": "formats",
     "overlap": "analysis.overlap",
     "scaling": "analysis.scaling",
@@ -65,6 +68,7 @@ __all__ = [
     "Classifier",
     "Collective",
     "Contention",
+    "Finding",
     "InputError",
     "Kind",
     "OptionError",
@@ -83,6 +87,7 @@ __all__ = [
     "by_range",
     "by_stream",
     "contention",
+    "findings",
     "load",
     "overlap",
     "scaling",

@@ -16,10 +16,10 @@ from ..steps import Steps, steps
 from ..stragglers import stragglers
 from .compute import contention_eats_the_gain, replicated_work
 from .finding import THRESHOLD, Facts, Finding, Found, judge
-from .host import exposed_copies, host_pauses, launch_gaps
+from .host import exposed_copies, late_launches
 from .late import skew, straggler
 from .links import latency_bound, slow_communicator, slow_link
-from .streams import communication_alone, communication_on_the_compute_stream
+from .streams import exposed_communication
 from .trust import graphs_traced_as_a_whole, profiler_overhead, too_few_steps, unknown_kernels
 
 __all__ = ["RULES", "THRESHOLD", "Facts", "Finding", "findings", "of_facts"]
@@ -27,8 +27,7 @@ __all__ = ["RULES", "THRESHOLD", "Facts", "Finding", "findings", "of_facts"]
 RULES: tuple[Callable[[Facts], Iterator[Found]], ...] = (
     graphs_traced_as_a_whole,
     profiler_overhead,
-    communication_on_the_compute_stream,
-    communication_alone,
+    exposed_communication,
     straggler,
     skew,
     slow_communicator,
@@ -36,8 +35,7 @@ RULES: tuple[Callable[[Facts], Iterator[Found]], ...] = (
     latency_bound,
     contention_eats_the_gain,
     replicated_work,
-    launch_gaps,
-    host_pauses,
+    late_launches,
     exposed_copies,
     unknown_kernels,
     too_few_steps,

@@ -14,23 +14,29 @@ from ...trace import NA
 from ..overlap import COMPUTE, of_kind, running
 from .finding import Facts, Found
 
-__all__ = ["exposed_copies", "host_pauses", "launch_gaps"]
+__all__ = ["exposed_copies", "late_launches"]
 
 PAUSE_NS = 1_000_000
 """A launch takes 5 to 10 µs, the host's work between two ops tens to hundreds: whoever lets the GPU idle for a
 millisecond does something else than launch."""
 
 
-def launch_gaps(facts: Facts) -> Iterator[Found]:
+def late_launches(facts: Facts) -> Iterator[Found]:
+    """Idle times that the host is to blame for: short ones, and long ones."""
+    gaps = _gaps(facts)
+    yield _launch_gaps(gaps)
+    yield _pauses(gaps)
+
+
+def _launch_gaps(gaps: _Gaps) -> Found:
     """Short idle times before ops that were launched too late.
 
     Idle before an op is the host's doing if the call that launched the op came after the end of all that ran before
     it. Cost: such idle times of less than 1 ms, without what lies under stalls of the profiler or under graphs that
     were traced as a whole.
     """
-    gaps = _gaps(facts)
     short = gaps.of(gaps.whole < PAUSE_NS)
-    yield Found(
+    return Found(
         "launch-gaps",
         "The GPU waits for launches",
         int(short.idle.sum()),
@@ -47,15 +53,14 @@ def launch_gaps(facts: Facts) -> Iterator[Found]:
     )
 
 
-def host_pauses(facts: Facts) -> Iterator[Found]:
+def _pauses(gaps: _Gaps) -> Found:
     """Idle times of 1 ms and more before an op that was launched too late; cost as for launch gaps.
 
     ``longest_at_ns``: when the longest begins, since the trace's origin.
     """
-    gaps = _gaps(facts)
     long = gaps.of(gaps.whole >= PAUSE_NS)
     longest = int(np.argmax(long.whole)) if len(long.op) else None
-    yield Found(
+    return Found(
         "host-pauses",
         "The host leaves the GPU without work",
         int(long.idle.sum()),

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+import numpy.typing as npt
 
 from ...intervals import covered, union, unions
 from ..overlap import COMPUTE, of_kind
 from .finding import Facts, Found
 
-__all__ = ["communication_alone", "communication_on_the_compute_stream"]
+__all__ = ["exposed_communication"]
+
+Rows = npt.NDArray[np.bool_]
+"""Mask of rows of ``Overlap.instances``."""
 
 COMPUTE_STREAM = (1, 2)
 """A stream is the compute stream if it carries at least half of the time in which the rank computes. By time, not by
@@ -18,20 +22,24 @@ count: a stray kernel on a communication stream changes nothing. And half: where
 what shares one of them can still hide under the others."""
 
 
-def communication_on_the_compute_stream(facts: Facts) -> Iterator[Found]:
+def exposed_communication(facts: Facts) -> Iterator[Found]:
+    """Communication on the compute stream, and communication that nothing hides elsewhere."""
+    shared = _on_compute_stream(facts)
+    yield _on_the_compute_stream(facts, shared)
+    yield _alone(facts, ~shared)
+
+
+def _on_the_compute_stream(facts: Facts, comm: Rows) -> Found:
     """Exposed communication on a stream that carries most of the compute: nothing behind it can start.
 
     Cost: of each rank the lesser of that exposed time and of compute that has no communication beside it. Waiting
     for late ranks counts: on this stream it blocks what is queued behind it, whether that needs the data or not.
     """
-    if not facts.on_gpus:
-        return
-    comm = _on_compute_stream(facts)
     some = facts.overlap.instances[comm]
     cost = _hideable(facts, some.groupby("rank")["exposed_ns"].sum().to_dict())
     ranks = tuple(rank for rank, ns in cost.items() if ns)
     some, ops = some[some["rank"].isin(ranks)], facts.comm_ops[comm & _of(facts, ranks)]
-    yield Found(
+    return Found(
         "comm-on-compute-stream",
         "Communication on the compute stream",
         sum(cost.values()),
@@ -50,13 +58,12 @@ def communication_on_the_compute_stream(facts: Facts) -> Iterator[Found]:
     )
 
 
-def communication_alone(facts: Facts) -> Iterator[Found]:
+def _alone(facts: Facts, apart: Rows) -> Found:
     """Exposed transfer on streams of its own, while there is compute that it could run beside.
 
     Cost: of each rank the lesser of its exposed time after the last rank has begun (all exposed time, where that is
     not known) and of compute that has no communication beside it.
     """
-    apart = ~_on_compute_stream(facts) if facts.on_gpus else np.ones(len(facts.overlap.instances), np.bool_)
     some = facts.overlap.instances[apart]
     transfer = some["exposed_ns"] - some["exposed_wait_ns"].fillna(0).astype("int64")
     cost = _hideable(facts, transfer.groupby(some["rank"]).sum().to_dict())
@@ -65,7 +72,7 @@ def communication_alone(facts: Facts) -> Iterator[Found]:
     by_kind = (
         transfer[mine].groupby(some.loc[mine, "collective"]).sum().sort_values(ascending=False, kind="stable")
     )
-    yield Found(
+    return Found(
         "exposed-transfer",
         "Communication that nothing hides",
         sum(cost.values()),
@@ -84,7 +91,7 @@ def communication_alone(facts: Facts) -> Iterator[Found]:
     )
 
 
-def _of(facts: Facts, ranks: tuple[int, ...]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _of(facts: Facts, ranks: tuple[int, ...]) -> Rows:
     return np.asarray(facts.overlap.instances["rank"].isin(ranks).to_numpy(), np.bool_)
 
 
@@ -94,8 +101,10 @@ def _hideable(facts: Facts, exposed: dict[int, int]) -> dict[int, int]:
     return {rank: min(int(ns), compute[rank] - overlapped[rank]) for rank, ns in exposed.items()}
 
 
-def _on_compute_stream(facts: Facts) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Which rows of the instances are on a stream that carries most of the rank's compute."""
+def _on_compute_stream(facts: Facts) -> Rows:
+    """Which rows of the instances are on a stream that carries most of the rank's compute; none of a CPU run."""
+    if not facts.on_gpus:
+        return np.zeros(len(facts.overlap.instances), np.bool_)
     comm_lane = facts.trace.ops["lane"].to_numpy()[facts.comm_ops]
     carries = np.zeros(len(facts.trace.lanes), np.int64)
     shared = np.zeros(len(facts.trace.lanes), np.bool_)
@@ -104,7 +113,10 @@ def _on_compute_stream(facts: Facts) -> np.ndarray[tuple[int], np.dtype[np.bool_
     for rank, _, ops, window in facts.of_ranks():
         lanes = np.unique(comm_lane[_of(facts, (rank,))])
         lane = ops["lane"].to_numpy()
-        beside = np.flatnonzero(np.isin(lane, lanes) & of_kind(ops, *COMPUTE))
+        shares = np.zeros(len(carries), np.bool_)
+        shares[lanes] = True
+        beside = np.flatnonzero(shares[lane])  # of a large trace mostly nothing but communication
+        beside = beside[of_kind(ops.iloc[beside], *COMPUTE)]
         start, end = (ops[c].to_numpy()[beside] for c in ("start", "end"))
         if len(lanes) == 1:  # the usual case, in linear time
             spans = union(start, end)
