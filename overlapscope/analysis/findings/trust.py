@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from ...intervals import EMPTY, intersect, measure, subtract, union
+from ...intervals import EMPTY, covered, intersect, measure, subtract, union
 from ..steps import FEWEST
 from .finding import Facts, Found
 
@@ -61,14 +61,17 @@ def unknown_kernels(facts: Facts) -> Iterator[Found]:
     Cost: per rank the time in which at least one of them runs.
     """
     unknown = facts.trace.names["rule"].isna().to_numpy()
-    ran, count, time = {}, 0, np.zeros(len(unknown), np.int64)
-    for rank, _, ops, window in facts.of_ranks() if unknown.any() else ():
+    ran, time = {}, np.zeros(len(unknown), np.int64)
+    of, weight = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    for rank, first, ops, window in facts.of_ranks() if unknown.any() else ():
         name = ops["name"].to_numpy()
         at = np.flatnonzero(unknown[name])
         start, end = (ops[c].to_numpy()[at] for c in ("start", "end"))
         ran[rank] = measure(intersect(union(start, end), window))
-        count += len(at)
-        np.add.at(time, name[at], end - start)
+        of.append(first + at)
+        weight.append(covered(window, start, end))
+        np.add.at(time, name[at], weight[-1])
+    ns = np.concatenate(weight)
     yield Found(
         "unknown-kernels",
         "Kernels that no rule knows count as compute",
@@ -76,11 +79,13 @@ def unknown_kernels(facts: Facts) -> Iterator[Found]:
         tuple(rank for rank, ns in ran.items() if ns),
         {
             "n_names": int(np.count_nonzero(time)),
-            "n_ops": count,
+            "n_ops": int(np.count_nonzero(ns)),
             "name": str(facts.trace.names["string"].iloc[int(np.argmax(time))]) if time.any() else None,
         },
         "overlapscope kernels lists them; say in a file of rules (--rules) what they are, above all "
         "if one communicates",
+        np.concatenate(of),
+        ns,
     )
 
 
