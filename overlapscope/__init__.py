@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from . import figures
     from .analysis.contention import Contention, contention
+    from .analysis.findings import Finding, findings
     from .analysis.names import tally
     from .analysis.overlap import Overlap, overlap
     from .analysis.regions import by_range, by_stream
@@ -36,6 +37,7 @@ _HOME = {
     "Classifier": "classify",
     "Collective": "classify",
     "Contention": "analysis.contention",
+    "Finding": "analysis.findings",
     "InputError": "errors",
     "Kind": "classify",
     "NA": "trace",
@@ -55,6 +57,7 @@ _HOME = {
     "by_range": "analysis.regions",
     "by_stream": "analysis.regions",
     "contention": "analysis.contention",
+    "findings": "analysis.findings",
     "load": "formats",
     "overlap": "analysis.overlap",
     "scaling": "analysis.scaling",
@@ -69,6 +72,7 @@ __all__ = [
     "Classifier",
     "Collective",
     "Contention",
+    "Finding",
     "InputError",
     "Kind",
     "OptionError",
@@ -89,6 +93,7 @@ __all__ = [
     "by_stream",
     "contention",
     "figures",
+    "findings",
     "load",
     "overlap",
     "scaling",

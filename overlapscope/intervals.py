@@ -27,6 +27,7 @@ __all__ = [
     "measure",
     "nesting",
     "outermost",
+    "shift",
     "span",
     "stacked",
     "subtract",
@@ -73,6 +74,11 @@ def span(start: int, end: int) -> Spans:
     if end <= start:
         return EMPTY
     return Spans(np.array([start], np.int64), np.array([end], np.int64))
+
+
+def shift(a: Spans, by: int) -> Spans:
+    """The same set `by` ns later."""
+    return Spans(a.start + by, a.end + by)
 
 
 def union(start: Int64, end: Int64) -> Spans:

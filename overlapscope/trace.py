@@ -7,14 +7,15 @@ is what its own window shows; for PyTorch the first op or range of the earliest 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from .classify import Collective, Kind
+from .intervals import Spans
 
 __all__ = [
     "LANE_COLUMNS",
@@ -157,6 +158,10 @@ class Trace:
         The distinct sizes of the work that ops do: a kernel's grid and block ("128x1x1 256x1x1"), the recorded
         input dimensions of an operator of a CPU run ("[[64, 32], [32, 16]]"). Ops of one name and one shape are
         alike.
+    stalls : mapping of int to Spans
+        By rank, when the profiler itself held up its process (buffer flushes and the like), as far as recorded.
+    graphs : mapping of int to Spans
+        By rank, when a CUDA graph that was traced as a whole ran: what ran inside is not known and in no op.
     """
 
     ops: pd.DataFrame
@@ -167,6 +172,8 @@ class Trace:
     provenance: Provenance
     communicators: tuple[str, ...] = ()
     shapes: tuple[str, ...] = ()
+    stalls: Mapping[int, Spans] = field(default_factory=dict)
+    graphs: Mapping[int, Spans] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         _check_dtypes("ops", self.ops, OP_COLUMNS)

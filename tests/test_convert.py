@@ -15,6 +15,7 @@ import overlapscope as osc
 from builders import Collective, TraceBuilder, kineto, nsys
 from made import made
 from overlapscope.formats import nsys as nsys_format
+from overlapscope.intervals import span
 
 NAMES = [
     "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_64x3_tn",
@@ -38,6 +39,7 @@ def assert_same(a: osc.Trace, b: osc.Trace) -> None:
     pd.testing.assert_frame_equal(spelled(a), spelled(b))
     pd.testing.assert_frame_equal(a.ranges.astype(str), b.ranges.astype(str))
     pd.testing.assert_frame_equal(a.ranks.drop(columns="source"), b.ranks.drop(columns="source"))
+    assert (a.stalls, a.graphs) == (b.stalls, b.graphs)
     assert a.provenance.origin_ns == b.provenance.origin_ns
     assert a.provenance.world_size == b.provenance.world_size
     assert a.provenance.ranks_from == b.provenance.ranks_from
@@ -103,6 +105,29 @@ def test_a_file_of_nsys_itself(tmp_path: Path) -> None:
     p.device(0).kernel(NAMES[0], 10, 20, stream=7, launch=(1, 2))
     trace = osc.load(nsys.write(t, tmp_path / "t.sqlite"))
     assert_same(trace, round_trip(trace, tmp_path))
+
+
+def test_stalls_and_graphs_that_were_traced_as_a_whole(tmp_path: Path) -> None:
+    """Two processes, one with two GPUs; the warnings are told once, with the numbers of the first file."""
+    t = TraceBuilder()
+    for pid in (7, 8):
+        p = t.process(pid=pid)
+        for device in range(2 if pid == 7 else 1):
+            g = p.device(device)
+            g.kernel(NAMES[0], 0, 100, stream=7)
+            g.graph(100 + device, 300 + device, stream=7)
+            g.graph(200, 310, stream=8)
+            g.kernel(NAMES[0], 900, 1000, stream=7)
+        t.overhead(400, 500 + pid, process=p)
+        t.overhead(450, 600, process=p, cupti=8)
+    a = osc.load(nsys.write(t, tmp_path / "a.sqlite", style="3.25"))
+    nsys_format.write(a, tmp_path / "b.sqlite")
+    b = osc.load(tmp_path / "b.sqlite")
+    assert_same(a, b)
+    assert a.stalls == dict.fromkeys(range(3), span(400, 600))
+    assert a.graphs == {0: span(100, 310), 1: span(101, 310), 2: span(100, 310)}
+    assert b.provenance.warnings == a.provenance.warnings
+    assert [w.split(" ")[0] for w in b.provenance.warnings] == ["6", "the", "the", "the"]
 
 
 def test_what_was_dropped_is_still_told(tmp_path: Path) -> None:

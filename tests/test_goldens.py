@@ -95,6 +95,29 @@ Where in the program (ms, 2 steps together, mean of 2 ranks)
 
 14 more: --by range lists all
 
+Findings, worst first; they share time, so costs do not add up
+
+1. 1.334 ms a step, 16.7 %: Rank 0 keeps the others waiting
+   It came last to 7 of 8 collectives, 2.669 ms after the next: it is idle for
+   5.942 ms, the others 3.231 ms. Most in forward / layer 0 / attn.o /
+   attn.o.all_reduce.
+   Try: as much work as the others have, and cores of its own, whatever else
+   runs on them moved away.
+
+2. 0.639 ms a step, 8.0 %: Communication that nothing hides
+   all_reduce: 1.398 ms of exposed transfer in 16 ops; there is compute to hide
+   638.908 µs of it. Most in backward / layer 0.grad / attn.qkv.grad /
+   attn.qkv.grad.all_reduce.
+   Try: compute to run beside it: chunked or ring GEMMs (Megatron
+   --tp-comm-overlap, PyTorch async TP), backward collectives under weight
+   gradients, gradient buckets, prefetched all-gathers.
+
+3. 0.427 ms a step, 5.3 %: Too few steps to tell
+   2 steps a rank, from 7.560 ms to 8.414 ms; the cost is half of the
+   difference.
+   Try: record 10 steps after the warm-up (overlapscope run --steps 10 --warmup
+   3; torch.profiler.schedule): from five on the report says which stand out.
+
 Good to know
 - no GPU work in this trace: it is a CPU run, analysed on its host threads
   (operators that compute, and the collectives of gloo)

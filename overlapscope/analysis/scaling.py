@@ -26,7 +26,18 @@ from .attribution import launched_in
 from .overlap import overlap
 from .window import windows
 
-__all__ = ["EXPOSED", "TERMS", "Account", "Part", "Pop", "Scaling", "Size", "account", "scaling"]
+__all__ = [
+    "EXPOSED",
+    "TERMS",
+    "Account",
+    "Part",
+    "Pop",
+    "Scaling",
+    "Size",
+    "account",
+    "parts_of_ops",
+    "scaling",
+]
 
 TERMS = ("sharded", "replicated", "unmarked", "concurrency", "exposed_comm", "exposed_memory", "idle")
 """What a step consists of. The first two have a part for each group; compute in no group is unmarked."""
@@ -181,7 +192,7 @@ def account(trace: Trace, step_pattern: str | None = None) -> Account:
     window = windows(trace, "steps", step_pattern)
     steps = _steps_of_a_rank(window.n_steps)
     figures = overlap(trace, window).ranks
-    parts, of_op = _parts_of_ops(trace)
+    parts, of_op = parts_of_ops(trace)
     compute = trace.ops["kind"].isin(COMPUTE).to_numpy()
     total: Counter[Part] = Counter()
     unlaunched = 0
@@ -270,7 +281,7 @@ def _pop(run: Account, base: Account) -> Pop:
     return Pop(*map(float, figures))
 
 
-def _parts_of_ops(trace: Trace) -> tuple[list[Part], Int64]:
+def parts_of_ops(trace: Trace) -> tuple[list[Part], Int64]:
     """The parts that compute can belong to, and the position of each op's among them."""
     ranges = trace.ranges
     marked = ((ranges["domain"] == DOMAIN) & ranges["role"].isin(WORK)).to_numpy()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +12,7 @@ import pandas as pd
 
 from ..classify import Classifier, Collective, Kind, Verdict
 from ..errors import InputError
-from ..intervals import Int64, intersect, measure, span
+from ..intervals import Int64, Spans, intersect, measure, shift, span
 from ..trace import (
     LANE_COLUMNS,
     NA,
@@ -62,6 +62,7 @@ def assemble(files: Sequence[RawTrace], classifier: Classifier, *, session_clock
     names, name_of = _merge_names(files)
     verdicts = [classifier.host(n) if host else classifier.kernel(n, short) for n, short in names]
     shapes, shape_of = _merge_shapes(files)
+    stalls = _stalls(files, rank_of)
     ops, lanes = _ops(files, rank_of, name_of, shape_of, verdicts)
     ranges = _ranges(files, rank_of)
     _refine_collectives(ops, ranges, verdicts, classifier)
@@ -80,7 +81,7 @@ def assemble(files: Sequence[RawTrace], classifier: Classifier, *, session_clock
         warnings=tuple(
             dict.fromkeys(
                 [w for f in files for w in _named(f, len(files))]
-                + _overhead_warnings(files, rank_of, ops)
+                + _overhead_warnings(stalls, ops)
                 + _idle_rules(classifier, verdicts)
             )
         ),
@@ -94,6 +95,8 @@ def assemble(files: Sequence[RawTrace], classifier: Classifier, *, session_clock
         provenance,
         communicators=tuple(_communicators(files)),
         shapes=shapes,
+        stalls=stalls,
+        graphs=_graphs(files, rank_of),
     )
 
 
@@ -212,7 +215,8 @@ def _shift(file: RawTrace, by: int) -> None:
         for column in columns:
             values = getattr(table, column)
             values[values != NA] += by
-    file.overhead = {process: type(s)(s.start + by, s.end + by) for process, s in file.overhead.items()}
+    file.overhead = {key: shift(spans, by) for key, spans in file.overhead.items()}
+    file.graphs = {key: shift(spans, by) for key, spans in file.graphs.items()}
 
 
 # -- names ---------------------------------------------------------------------------------------------------
@@ -463,23 +467,40 @@ def _merge_dropped(files: Sequence[RawTrace]) -> tuple[Dropped, ...]:
     return tuple(Dropped(count, what, why) for (what, why), count in total.items())
 
 
-def _overhead_warnings(files: Sequence[RawTrace], rank_of: RankOf, ops: _Ops) -> list[str]:
+def _stalls(files: Sequence[RawTrace], rank_of: RankOf) -> dict[int, Spans]:
+    """By rank, when the profiler stalled its process."""
+    return {
+        rank_of[f, u]: file.overhead[unit.process]
+        for f, file in enumerate(files)
+        for u, unit in enumerate(file.units)
+        if unit.process in file.overhead
+    }
+
+
+def _graphs(files: Sequence[RawTrace], rank_of: RankOf) -> dict[int, Spans]:
+    """By rank, when graphs ran that were traced as a whole."""
+    return {
+        rank_of[f, u]: file.graphs[unit.process, unit.device]
+        for f, file in enumerate(files)
+        for u, unit in enumerate(file.units)
+        if unit.device is not None and (unit.process, unit.device) in file.graphs
+    }
+
+
+def _overhead_warnings(stalls: Mapping[int, Spans], ops: _Ops) -> list[str]:
     """Say where the profiler's own stalls (buffer flushes and the like) fill a visible part of a rank's time."""
     warnings = []
-    for f, file in enumerate(files):
-        for u, unit in enumerate(file.units):
-            stalls = file.overhead.get(unit.process)
-            rank = rank_of[f, u]
-            here = slice(*np.searchsorted(ops.rank, [rank, rank + 1]))
-            if stalls is None or not len(ops.start[here]):
-                continue
-            whole = span(int(ops.start[here][0]), int(ops.end[here].max()))
-            stalled = measure(intersect(stalls, whole))
-            if stalled > OVERHEAD_SHARE * measure(whole):
-                warnings.append(
-                    f"the profiler itself was busy for {100 * stalled / measure(whole):.0f} % of rank {rank}'s "
-                    "time: some of what looks idle is its doing"
-                )
+    for rank, spans in stalls.items():
+        here = slice(*np.searchsorted(ops.rank, [rank, rank + 1]))
+        if not len(ops.start[here]):
+            continue
+        whole = span(int(ops.start[here][0]), int(ops.end[here].max()))
+        stalled = measure(intersect(spans, whole))
+        if stalled > OVERHEAD_SHARE * measure(whole):
+            warnings.append(
+                f"the profiler itself was busy for {100 * stalled / measure(whole):.0f} % of rank {rank}'s "
+                "time: some of what looks idle is its doing"
+            )
     return warnings
 
 

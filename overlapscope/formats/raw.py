@@ -199,6 +199,9 @@ class RawTrace:
     overhead: dict[int, Spans] = field(
         default_factory=dict
     )  # by process: when the profiler itself stalled it
+    graphs: dict[tuple[int, int], Spans] = field(
+        default_factory=dict
+    )  # by process and device: when a CUDA graph that was traced as a whole ran
     world_size: int | None = None
     ranks_from: str | None = None  # how `Unit.rank` was recorded
     numbered: str | None = (

@@ -14,6 +14,7 @@ import pandas as pd
 from ..analysis.bandwidth import Bandwidth, bandwidth
 from ..analysis.bounds import Bound, bounds
 from ..analysis.contention import Contention, contention
+from ..analysis.findings import Facts, Finding, of_facts
 from ..analysis.matching import match
 from ..analysis.names import tally, unclassified
 from ..analysis.overlap import Overlap, overlap
@@ -64,6 +65,8 @@ class Document:
         What is reported on: the ranks asked for.
     step_pattern : str or None
         Names of step ranges, if given.
+    peak_gbs : float or None
+        What the link between the ranks can carry each way, if known.
     """
 
     provenance: Provenance
@@ -82,6 +85,7 @@ class Document:
     warnings: tuple[str, ...]
     trace: Trace
     step_pattern: str | None
+    peak_gbs: float | None
 
     @property
     def n_steps(self) -> int:
@@ -97,6 +101,23 @@ class Document:
     def steps(self) -> Steps:
         """The figures of each step; without rows where the window is not of steps."""
         return steps(self.trace, self.step_pattern) if self.overlap.windows.mode == "steps" else Steps.none()
+
+    @cached_property
+    def findings(self) -> tuple[Finding, ...]:
+        """What costs time, worst first; of a sweep, which measures exchanges and nothing else, nothing."""
+        if self.bandwidth is not None:
+            return ()
+        return of_facts(
+            Facts(
+                self.trace,
+                self.overlap,
+                self.stragglers,
+                self.contention,
+                self.steps,
+                self.peak_gbs,
+                self.step_pattern,
+            )
+        )
 
     @cached_property
     def table(self) -> pd.DataFrame | None:
@@ -160,6 +181,7 @@ def build(
         warnings=_warnings(trace, result, names, n_ranks, sweep) + by_size.notes,
         trace=trace,
         step_pattern=step_pattern,
+        peak_gbs=peak.among(every.ranks) if peak else None,
     )
 
 

@@ -11,7 +11,7 @@ import pandas as pd
 
 from ..analysis.bandwidth import Bandwidth
 from ..analysis.bounds import Bound
-from . import bandwidth, breakdown
+from . import bandwidth, breakdown, findings
 from .document import Document
 from .markdown import code as _code
 from .markdown import inline as _inline
@@ -42,6 +42,7 @@ def as_dict(document: Document) -> dict[str, Any]:
         "collectives": records(document.overlap.collectives),
         "stragglers": records(document.stragglers),
         "contention": _contention(document),
+        "findings": findings.records(document),
         "bandwidth": [] if document.bandwidth is None else records(document.bandwidth.table),
         "bandwidth_by_size": records(document.rates.table),
         "bandwidth_by_group": records(document.rates.groups),
@@ -156,8 +157,19 @@ def markdown(document: Document) -> str:
             for u in records(document.unclassified)
         ]
         lines += ["", *_table(head, rows)]
+    lines += _findings(document) if document.bandwidth is None else []
     lines += [""] * bool(document.warnings) + [f"- {_inline(w)}" for w in document.warnings]
     return "\n".join(lines) + "\n"
+
+
+def _findings(document: Document) -> list[str]:
+    said = findings.told(document)
+    if isinstance(said, str):
+        return ["", said]
+    return ["", "Findings, worst first:", ""] + [
+        f"{number}. **{_inline(f'{f.cost}: {f.title}')}** {_inline(f.evidence)} Try: {_inline(f.advice)}."
+        for number, f in enumerate(said, 1)
+    ]
 
 
 def _broken_down(document: Document) -> str:

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..analysis.bandwidth import Bandwidth
-from . import bandwidth, breakdown
+from . import bandwidth, breakdown, findings
 from .document import Document
 from .opening import IDEAL_WORDS, gained, headline, setting
 from .words import count, escape, number, percent, scale, shortened, size
@@ -67,6 +67,7 @@ def render(document: Document, *, colour: bool = False) -> str:
         _by_size(console, document)
         _breakdown(console, breakdown.brief(document))
         _unknown(console, document)
+        _findings(console, document)
     _warnings(console, document)
     written = console.file
     assert isinstance(written, io.StringIO)
@@ -276,6 +277,23 @@ def _unknown(console: Console, document: Document) -> None:
     console.print(out)
     if len(table) > MOST_UNKNOWN:
         console.print(Text(f"{len(table) - MOST_UNKNOWN} more: overlapscope kernels lists all", style="dim"))
+
+
+def _findings(console: Console, document: Document) -> None:
+    """What costs time, worst first: cost and title, what shows it, what to try."""
+    console.print()
+    said = findings.told(document)
+    if isinstance(said, str):
+        console.print(Text(said))
+        return
+    console.print(Text("Findings, worst first; they share time, so costs do not add up", style="bold"))
+    table = Table.grid(padding=(0, 1))
+    for place, finding in enumerate(said, 1):
+        table.add_row("", "")
+        table.add_row(f"{place}.", Text(f"{finding.cost}: {finding.title}", style="bold", overflow="fold"))
+        table.add_row("", Text(finding.evidence, overflow="fold"))
+        table.add_row("", Text(f"Try: {finding.advice}.", overflow="fold"))
+    console.print(table)
 
 
 def _warnings(console: Console, document: Document) -> None:

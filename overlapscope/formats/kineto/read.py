@@ -9,7 +9,7 @@ import numpy as np
 
 from ...classify import Classifier
 from ...errors import InputError
-from ...intervals import Spans, union
+from ...intervals import shift, union
 from ...markers import DOMAIN
 from ...trace import NA
 from ..raw import RawRanges, RawTrace, Unit
@@ -87,4 +87,4 @@ def _count_from_first(trace: RawTrace, file: File) -> None:
         for column in columns:
             values = getattr(table, column)
             values[values != NA] -= first
-    trace.overhead = {key: Spans(s.start - first, s.end - first) for key, s in trace.overhead.items()}
+    trace.overhead = {key: shift(spans, -first) for key, spans in trace.overhead.items()}

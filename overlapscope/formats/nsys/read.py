@@ -73,6 +73,7 @@ def read(path: Path) -> RawTrace:
             ranges=ranges,
             origin_ns=_session_start(export),
             overhead=_overhead(export),
+            graphs=_graphs(export),
             world_size=ranks.world_size,
             ranks_from=ranks.source,
             link=_link(ranges),
@@ -102,7 +103,7 @@ def _dropped(export: Export, units: Units) -> list[Dropped]:
 
 def _graph_warning(export: Export) -> list[str]:
     launches = export.count(GRAPH_TABLE)
-    if not launches:
+    if not launches or PROVENANCE_KEY in _metadata(export):  # a file that `write` made says it itself
         return []
     return [
         f"{launches} CUDA graph launches were traced as a whole: the kernels inside are unknown, and their "
@@ -166,11 +167,28 @@ def _overhead(export: Export) -> dict[int, Spans]:
     found: dict[int, list[tuple[int, int]]] = {}
     for table in OVERHEAD_TABLES:
         if export.has(table, "start", "end", "globalTid"):
-            numbers = " AND ".join(f"typeof({c}) = 'integer'" for c in ("start", "end", "globalTid"))
-            sql = f"SELECT start, end, globalTid FROM {table} WHERE {numbers}"
+            sql = f"SELECT start, end, globalTid FROM {table} WHERE {_placed('start', 'end', 'globalTid')}"
             for start, end, tid in export.rows(sql):
                 found.setdefault(process_of(tid), []).append((start, end))
     return {key: union(*np.array(pairs, np.int64).T) for key, pairs in found.items()}
+
+
+def _graphs(export: Export) -> dict[tuple[int, int], Spans]:
+    """When graphs that were traced as a whole ran, by process and device."""
+    if not export.has(GRAPH_TABLE, "start", "end", "deviceId"):
+        return {}
+    process = export.integer(GRAPH_TABLE, "globalPid", 0)
+    sql = f"SELECT start, end, {process}, deviceId FROM {GRAPH_TABLE} WHERE {_placed('start', 'end', 'deviceId')}"
+    found: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for start, end, pid, device in export.rows(sql):
+        found.setdefault((process_of(pid), device), []).append((start, end))
+    return {key: union(*np.array(pairs, np.int64).T) for key, pairs in found.items()}
+
+
+def _placed(start: str, end: str, where: str) -> str:
+    """SQL for rows whose times and place are usable numbers."""
+    times = (f"typeof({c}) = 'integer' AND {c} > {-LIMIT} AND {c} < {LIMIT}" for c in (start, end))
+    return f"{' AND '.join(times)} AND typeof({where}) = 'integer'"
 
 
 def _add_recorded(export: Export, found: Found, units: Units, communicators: list[str]) -> None:

@@ -24,6 +24,7 @@ from .schema import (
     EVENT_MARK,
     EVENT_PUSH_POP,
     EXTRA_TABLE,
+    GRAPH_TABLE,
     HOSTS,
     KERNEL_TABLE,
     MEMCPY_TABLE,
@@ -31,6 +32,7 @@ from .schema import (
     METADATA_TABLES,
     NVTX_TABLE,
     OP_ROLE,
+    OVERHEAD_TABLES,
     PIDS,
     PROVENANCE_KEY,
     RANK_ROLE,
@@ -99,6 +101,21 @@ TABLES: dict[str, dict[str, type]] = {
             ("globalTid", "endGlobalTid", "textId", "domainId", "uint64Value", "int64Value"), int
         ),
     },
+    GRAPH_TABLE: dict.fromkeys(
+        (
+            "start",
+            "end",
+            "deviceId",
+            "contextId",
+            "streamId",
+            "correlationId",
+            "globalPid",
+            "graphId",
+            "graphExecId",
+        ),
+        int,
+    ),
+    OVERHEAD_TABLES[0]: dict.fromkeys(("start", "end", "globalTid", "nameId", "overheadType"), int),
     EXTRA_TABLE: {
         "globalPid": int,
         "id": int,
@@ -172,6 +189,7 @@ class _Writer:
         rows = self._activities() if gpu else {}
         rows[NVTX_TABLE] = self._nvtx(host_ops=not gpu)
         rows[EXTRA_TABLE] = self._extras()
+        rows |= self._unseen()
         rows |= self._targets()
         rows["StringIds"] = [(number, text) for text, number in self.strings.items()]
         # Empty tables are not made, as nsys does; readers count on StringIds.
@@ -281,6 +299,24 @@ class _Writer:
             )
             for op in ops[told | (host & (ops["shape"] >= 0))].itertuples(index=False)
         ]
+
+    def _unseen(self) -> dict[str, list[tuple]]:  # type: ignore[type-arg]
+        """Stalls of the profiler, once a process, and graphs of which nothing but their time is known."""
+        name = self.string("profiler overhead") if self.trace.stalls else 0
+        stalls = {self.process[rank]: spans for rank, spans in self.trace.stalls.items()}
+        device = dict(zip(self.trace.ranks["rank"], self.trace.ranks["device"].tolist(), strict=True))
+        return {
+            OVERHEAD_TABLES[0]: [
+                (start, end, process, name, 0)
+                for process, spans in stalls.items()
+                for start, end in zip(spans.start.tolist(), spans.end.tolist(), strict=True)
+            ],
+            GRAPH_TABLE: [
+                (start, end, device[rank], 1, 0, 0, self.process[rank], 0, 0)
+                for rank, spans in self.trace.graphs.items()
+                for start, end in zip(spans.start.tolist(), spans.end.tolist(), strict=True)
+            ],
+        }
 
     def _targets(self) -> dict[str, list[tuple]]:  # type: ignore[type-arg]
         ranks, provenance = self.trace.ranks, self.trace.provenance
