@@ -170,6 +170,19 @@ def test_bandwidth_by_size(tmp_path: Path) -> None:
     assert osc.figures.collective_sizes(nothing).layout.meta["alt"].startswith("No lines")
 
 
+def test_rates_of_any_program(tmp_path: Path, shared_traces: Path) -> None:
+    trace = osc.load(shared_traces / "nsys/ddp-2rank-rtx3090-schema3.27.sqlite")
+    built = document.build(trace)
+    figure = figures.of_report(built)["collective_sizes"]
+    bus, alg = figure.data
+    assert bus.name == "all_reduce over 2 ranks, busbw"
+    table = built.rates.table
+    table = table[table["collective"] == "all_reduce"]
+    assert list(alg.x) == table["bytes"].tolist()
+    assert list(alg.y) == table["algbw_gbs"].tolist()
+    assert list(alg.customdata) == table["time_ns"].tolist()
+
+
 def test_names_are_text_and_no_markup() -> None:
     hostile = '<a href="javascript:alert(1)">x</a>$y$\x1b'
     shown = plain(hostile)

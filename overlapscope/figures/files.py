@@ -100,7 +100,5 @@ def _draw(figures: list[go.Figure], paths: list[Path]) -> None:
 def _describe(path: Path, figure: go.Figure) -> None:
     """Give an SVG its title and description, which screen readers read."""
     head, tag, rest = path.read_text(encoding="utf-8").partition(">")
-    title, alt = (
-        html.escape(text) for text in (figure.layout.title.text, html.unescape(figure.layout.meta["alt"]))
-    )
+    title, alt = (html.escape(text) for text in (figure.layout.title.text, figure.layout.meta["alt"]))
     path.write_text(f'{head} role="img"{tag}<title>{title}</title><desc>{alt}</desc>{rest}', encoding="utf-8")

@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 from ..report.colours import COLOURS
 from ..report.words import escape, shortened
 
-__all__ = ["NS_PER_MS", "bars", "colour", "framed", "listed", "plain"]
+__all__ = ["NS_PER_MS", "bars", "brief", "colour", "framed", "listed", "plain"]
 
 NS_PER_MS = 1_000_000
 LONGEST = 50  # characters of a name beside an axis
@@ -56,9 +56,14 @@ def colour(key: str) -> str:
     return COLOURS[key].light
 
 
+def brief(name: str) -> str:
+    """A name as a sentence shows it."""
+    return shortened(escape(name), LONGEST)
+
+
 def plain(name: str) -> str:
-    """A name as text, which Plotly would read as markup."""
-    return html.escape(shortened(escape(name), LONGEST)).replace("$", "&#36;")
+    """A name as a picture shows it: Plotly takes text for markup."""
+    return html.escape(brief(name)).replace("$", "&#36;")
 
 
 def listed(column: pd.Series[Any]) -> list[Any]:

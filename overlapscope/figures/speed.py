@@ -13,7 +13,7 @@ from ..analysis.rates import Rates
 from ..analysis.scaling import TERMS, Scaling, Size
 from ..report.scaling_text import WORDS
 from ..report.words import duration, percent, size
-from .frame import NS_PER_MS, colour, framed, listed
+from .frame import NS_PER_MS, brief, colour, framed, listed, plain
 
 __all__ = ["collective_sizes", "scaling"]
 
@@ -132,7 +132,7 @@ def collective_sizes(found: Bandwidth | Rates) -> go.Figure:
             drawn = some[some[column].notna()]
             figure.add_trace(
                 go.Scatter(
-                    name=f"{collective} over {n} ranks, {words}",
+                    name=f"{plain(str(collective))} over {n} ranks, {words}",
                     x=drawn["bytes"].tolist(),
                     y=listed(drawn[column]),
                     customdata=listed(drawn["time_ns"]),
@@ -163,7 +163,7 @@ def _size_words(timed: pd.DataFrame) -> str:
             else f", {percent(best['busbw_gbs'], best['peak_gbs'])} of the link"
         )
         said.append(
-            f"{collective} over {n} ranks reaches {best['busbw_gbs']:.3g} GB/s busbw at "
+            f"{brief(str(collective))} over {n} ranks reaches {best['busbw_gbs']:.3g} GB/s busbw at "
             f"{size(int(best['bytes']))}{of}."
         )
     return " ".join(["Lines of bandwidth by size.", *said]) if said else "No lines: no bandwidth is known."

@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 from ..analysis.overlap import Overlap
 from ..report.breakdown import PLACES, over_ranks
 from ..report.words import duration, percent
-from .frame import NS_PER_MS, bars, framed, listed, plain
+from .frame import NS_PER_MS, bars, brief, framed, listed, plain
 
 __all__ = ["breakdown", "overlap_by_range", "skew"]
 
@@ -94,7 +94,7 @@ def overlap_by_range(table: pd.DataFrame, *, most: int = MOST_RANGES) -> go.Figu
     shown = means.loc[sorted(means.sort_values("comm_ns", ascending=False, kind="stable").index[:most])]
     sums = table.groupby(["place", "path"], sort=False)[["overlap_ns", "exposed_comm_ns"]].sum()
     keys = list(zip(shown["place"], shown["path"], strict=True))
-    labels = [PLACES[place] if not path else plain(" › ".join(path)) for place, path in keys]
+    labels = [PLACES[place] if not path else " › ".join(path) for place, path in keys]
     # Places of bars are numbers: two paths that read alike are two bars.
     rows = list(range(len(keys)))
     figure = go.Figure(
@@ -109,7 +109,12 @@ def overlap_by_range(table: pd.DataFrame, *, most: int = MOST_RANGES) -> go.Figu
     figure.update_layout(barmode="group")
     figure.update_xaxes(title=f"communication (ms, mean of {n} rank{'s' * (n != 1)})", exponentformat="none")
     figure.update_yaxes(
-        title="range", tickvals=rows, ticktext=labels, autorange="reversed", automargin=True, showgrid=False
+        title="range",
+        tickvals=rows,
+        ticktext=list(map(plain, labels)),
+        autorange="reversed",
+        automargin=True,
+        showgrid=False,
     )
     alt = _range_words(shown, labels, len(means))
     return framed(figure, "Communication by range of the program", alt, height=240 + 32 * len(rows))
@@ -123,7 +128,7 @@ def _range_words(shown: pd.DataFrame, labels: Sequence[str], n: int) -> str:
     each = f"{n} range{'s' * (n != 1)} with"
     which = f"the {len(shown)} of {n} ranges with most" if len(shown) < n else each
     return (
-        f"Pairs of bars, hidden and exposed, for {which} communication. Most is exposed in {labels[most]}: "
+        f"Pairs of bars, hidden and exposed, for {which} communication. Most is exposed in {brief(labels[most])}: "
         f"{duration(row['exposed_comm_ns'])}, beside {duration(row['overlap_ns'])} hidden."
     )
 
