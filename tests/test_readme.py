@@ -109,6 +109,7 @@ def test_options_named_exist() -> None:
         "workloads",
         "scale",
         "report",
+        "timeline",
         "compare",
         "check",
         "convert",

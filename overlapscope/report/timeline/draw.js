@@ -113,7 +113,8 @@ class Painter {
     const { context, colours, view, model } = this, edge = view.left + view.width;
     const costs = model.ranks.map((one) => one.cost_ns || 0), { cost_ns } = model.ranks.find((one) => one.rank === row.rank);
     if (!cost_ns || view.width < 300) return edge;
-    const words = `the others together waited ${duration(cost_ns)} for it`, wide = context.measureText(words).width;
+    const who = model.ranks.length > 2 ? "the others together" : "the other";
+    const words = `${who} waited ${duration(cost_ns)} for it`, wide = context.measureText(words).width;
     const worst = cost_ns === Math.max(...costs);
     context.fillStyle = worst ? colours.warn : colours.muted;
     context.font = `${worst ? "600 " : ""}11px system-ui, sans-serif`;
