@@ -134,3 +134,20 @@ def test_a_conversion_that_is_ended_leaves_no_part_of_a_file(tmp_path: Path) -> 
     _, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (143, "overlapscope: ended by SIGTERM\n")
     assert [p.name for p in tmp_path.iterdir()] == ["rank0.json"]
+
+
+def test_a_joined_rank_leaves_alone_what_is_ignored() -> None:
+    """As under nohup, which launchers are often started by."""
+    from types import SimpleNamespace
+
+    from overlapscope.capture.join import _stoppable
+
+    member = SimpleNamespace(ended=False, interrupted=None)
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with _stoppable(member):  # type: ignore[arg-type]
+            os.kill(os.getpid(), signal.SIGHUP)
+            os.kill(os.getpid(), signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert (member.ended, member.interrupted) == (True, None)

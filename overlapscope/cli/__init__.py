@@ -8,7 +8,6 @@ from __future__ import annotations
 import io
 import os
 import sys
-import time
 from contextlib import suppress
 
 import typer
@@ -21,7 +20,7 @@ from .compare import compare
 from .convert import convert
 from .doctor import doctor
 from .kernels import kernels
-from .options import SILENCE_S
+from .options import silence
 from .predict import predict
 from .report import report
 from .run import run
@@ -128,21 +127,26 @@ def _wrong_call(error: Exception) -> int:
     context = getattr(error, "ctx", None)
     message = error.format_message() if hasattr(error, "format_message") else str(error)
     command = context.command_path if context is not None else "overlapscope"
-    if _one_of_many():
-        time.sleep(SILENCE_S)
+    who = _speaker(message)
+    if who is None:
+        silence()
         return 2
-    return _say(f"{message.rstrip('.')}; see {command} --help", 2)
+    return _say(f"{who}{message.rstrip('.')}; see {command} --help", 2)
 
 
-def _one_of_many() -> bool:
-    """Whether a launcher has started this call on this node several times, and another of them speaks."""
-    from ..capture import find
+def _speaker(message: str) -> str | None:
+    """What to write before a message; None where another process that a launcher has started here says it."""
+    from ..capture import find, is_mine
 
     try:
         world = find(os.environ)
     except OverlapscopeError:
-        return False
-    return world is not None and not world.speaks
+        return ""
+    if world is None:
+        return ""
+    if not is_mine(world, message):
+        return None
+    return "" if world.speaks else f"rank {world.rank}: "
 
 
 def _say(message: str, code: int) -> int:
