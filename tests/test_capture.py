@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -307,7 +308,7 @@ NSYS = nsys.Nsys(
 )
 
 STAND_IN = """#!{python}
-import os, shutil, subprocess, sys
+import os, shutil, sqlite3, subprocess, sys
 with open(os.environ["NSYS_CALLS"], "a") as calls:
     print(*sys.argv[1:], file=calls)
 if sys.argv[1] == "--version":
@@ -321,7 +322,13 @@ elif sys.argv[1] == "profile":
 elif os.environ.get("NSYS_FAILS"):
     sys.exit("Error: the report is from a newer version")
 else:
-    open(sys.argv[sys.argv.index("-o") + 1], "w").close()
+    file = sys.argv[sys.argv.index("-o") + 1]
+    exports = os.environ.get("NSYS_EXPORTS")
+    if exports in ("nothing", "junk"):
+        open(file, "w").write("junk" * 100 * (exports == "junk"))
+    else:
+        table = exports or "NVTX_EVENTS"
+        sqlite3.connect(file).execute("CREATE TABLE " + table + " (name, value)").connection.commit()
 """
 
 
@@ -469,9 +476,80 @@ def test_what_nsys_says_when_it_fails_is_passed_on(
         launch.execute(
             plan(tp=1, recorder="nsys"), folder, inspect(gpus=False), nsys.find(), lambda text: None
         )
-    assert str(caught.value) == "nsys 2024.5.1.113: could not export what it recorded"
+    kept = tmp_path / "run" / "nsys.nsys-rep"
+    assert str(caught.value) == (
+        "nsys 2024.5.1.113: could not export what it recorded; the recording is kept: "
+        f"overlapscope report {kept}, where an nsys can export it"
+    )
+    assert sorted(tmp_path.joinpath("run").iterdir()) == [kept, tmp_path / "run" / "run.json"]
     assert caught.value.detail == "Error: the report is from a newer version\n"
     assert json.loads(folder.manifest.read_text())["complete"] is False
+
+
+def recorded(tmp_path: Path, name: str, *, failed: bool = False) -> tuple[RunDir, Any]:
+    """A run directory with a recording of nsys's in it, and ranks that have ended."""
+    folder = RunDir.prepare(tmp_path / "run", force=False)
+    (folder.work / name).write_text("raw")
+    ranks = SimpleNamespace(failed=failed, plan=plan(), events=[], error=lambda where: None)
+    return folder, ranks
+
+
+@pytest.mark.parametrize(
+    ("exports", "message"),
+    [
+        ("nothing", "is cut off after 0 bytes"),
+        ("junk", "is damaged (file is not a database)"),
+        ("META_DATA_EXPORT", "holds nothing that the program did"),
+        ("OTHER", "is SQLite, but not an nsys export (it has no kernel table; it holds OTHER)"),
+    ],
+)
+def test_an_export_without_a_recording_in_it_fails_the_run_and_keeps_the_recording(
+    stand_in: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exports: str, message: str
+) -> None:
+    monkeypatch.setenv("NSYS_EXPORTS", exports)
+    folder, ranks = recorded(tmp_path, "nsys.nsys-rep")
+    found = nsys.find()
+    assert found is not None
+    with pytest.raises(RunError) as caught:
+        launch._export(folder, found, ranks)
+    folder.close()
+    assert str(caught.value) == (
+        f"nsys 2024.5.1.113: exported what it recorded to a file that {message}; the recording is kept: "
+        f"overlapscope report {folder.path}/nsys.nsys-rep, where an nsys can export it"
+    )
+    assert (folder.path / "nsys.nsys-rep").read_text() == "raw"
+    RunDir(folder.path).write_manifest({"workload": "block"})
+    RunDir.prepare(folder.path, force=True).close()
+    assert list(folder.path.iterdir()) == []
+
+
+def test_a_recording_that_is_not_imported_is_kept_and_what_to_do_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = split(tmp_path, monkeypatch, importer=False)
+    folder, ranks = recorded(tmp_path, "nsys.qdstrm")
+    with pytest.raises(RunError) as caught:
+        launch._export(folder, found, ranks)
+    folder.close()
+    kept = folder.path / "nsys.qdstrm"
+    assert kept.read_text() == "raw"
+    assert f"; the recording is kept: QdstrmImporter -i {kept} -o " in str(caught.value)
+
+
+def test_of_failed_ranks_too_the_recording_is_kept(
+    stand_in: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NSYS_FAILS", "1")
+    folder, ranks = recorded(tmp_path, "nsys.nsys-rep", failed=True)
+    found = nsys.find()
+    assert found is not None
+    assert launch._export(folder, found, ranks) == folder.path / "nsys.nsys-rep"
+
+
+def test_nsys_s_export_is_out_of_reach_of_a_terminal_s_ctrl_c() -> None:
+    done = nsys._run([sys.executable, "-c", "import os; print(os.getsid(0), os.getpid())"], dict(os.environ))
+    session, pid = done.stdout.split()
+    assert session == pid != str(os.getsid(0))
 
 
 # -- planning ------------------------------------------------------------------------------------------------

@@ -96,7 +96,7 @@ def export(nsys: Nsys, report: Path, database: Path) -> None:
     """
     if not report.with_name(f"{report.name}.nsys-rep").exists() and _raw(report).exists():
         _import(nsys, report)
-    done = subprocess.run(export_command(nsys, report, database), capture_output=True, text=True, check=False)
+    done = _run(export_command(nsys, report, database), dict(os.environ))
     if done.returncode != 0 or not database.is_file():
         raise RunError(
             "could not export what it recorded",
@@ -120,16 +120,29 @@ def _import(nsys: Nsys, report: Path) -> None:
             f"nsys {nsys.version}",
         )
     rep = report.with_name(f"{report.name}.nsys-rep")
-    done = subprocess.run(
-        [importer, "-i", str(_raw(report)), "-o", str(rep)],
-        env={**os.environ, "LD_LIBRARY_PATH": str(importer.parent)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [str(importer), "-i", str(_raw(report)), "-o", str(rep)]
+    done = _run(command, {**os.environ, "LD_LIBRARY_PATH": str(importer.parent)})
     if done.returncode != 0 or not rep.is_file():
+        rep.unlink(missing_ok=True)  # half of one
         detail = done.stdout + done.stderr
         raise RunError("could not import what it recorded", about=f"nsys {nsys.version}", detail=detail)
+
+
+def _run(command: Sequence[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run a step to its end. In a session of its own: a terminal's Ctrl-C reaches this process alone."""
+    try:
+        return subprocess.run(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            start_new_session=True,
+        )
+    except OSError as error:
+        return subprocess.CompletedProcess(command, 1, "", f"{command[0]}: {error.strerror or error}\n")
 
 
 def _importers(nsys: Path) -> Iterator[Path]:
