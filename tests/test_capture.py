@@ -29,6 +29,7 @@ from overlapscope.capture.machine import Gpu, Machine, inspect
 from overlapscope.capture.manifest import without_paths
 from overlapscope.capture.plan import make
 from overlapscope.capture.progress import Progress
+from overlapscope.capture.recorder import TorchRecorder, WriteError
 from overlapscope.errors import OptionError, RunError
 from workloads import WORKLOADS
 
@@ -298,6 +299,43 @@ def test_the_launcher_needs_neither_the_current_directory_nor_pythonpath(tmp_pat
     assert not private.exists()
 
 
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (None, "the disk is full, or files may not be so large: see df, ulimit -f"),  # Kineto says nothing
+        (OSError(28, "No space left on device"), "No space left on device"),
+    ],
+)
+def test_a_recording_that_cannot_be_written_is_told_apart_from_a_defect(
+    tmp_path: Path, error: OSError | None, why: str
+) -> None:
+    def export(name: str) -> None:
+        if error is not None:
+            raise error
+
+    recorder = TorchRecorder(tmp_path / "rank0.json", "cpu")
+    recorder.profile = SimpleNamespace(stop=lambda: None, export_chrome_trace=export)
+    with pytest.raises(WriteError) as caught:
+        recorder.finish()
+    assert str(caught.value) == why
+
+
+@pytest.mark.real
+def test_a_rank_says_that_it_could_not_write_its_recording(tmp_path: Path) -> None:
+    program = (
+        "import resource, sys; from overlapscope.cli import main; "
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (150_000, 150_000)); main(sys.argv[1:])"
+    )
+    command = [sys.executable, "-c", program, "run", *SMALL, "--tp", "1", "--steps", "5", "-o", "run"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "overlapscope: rank 0: failed: could not write its recording (the disk is full, or files may not be "
+        "so large: see df, ulimit -f); nothing was recorded\n"
+    )
+
+
 # -- nsys ----------------------------------------------------------------------------------------------------
 
 NSYS = nsys.Nsys(
@@ -325,7 +363,7 @@ else:
     file = sys.argv[sys.argv.index("-o") + 1]
     exports = os.environ.get("NSYS_EXPORTS")
     if exports in ("nothing", "junk"):
-        open(file, "w").write("junk" * 100 * (exports == "junk"))
+        open(file, "w").write(chr(0) * 400 * (exports == "junk"))
     else:
         table = exports or "NVTX_EVENTS"
         sqlite3.connect(file).execute("CREATE TABLE " + table + " (name, value)").connection.commit()
@@ -556,6 +594,7 @@ def test_nsys_s_export_is_out_of_reach_of_a_terminal_s_ctrl_c() -> None:
 
 CPU = Machine("a CPU", cores=4, memory=8 << 30, available=6 << 30)
 GPUS = replace(CPU, available=64 << 30, gpus=(Gpu("H100", 80 << 30),) * 4)
+HUGE = 10**400 - 1
 OPTIONS: dict[str, Any] = {"hidden": 32, "heads": 2, "ffn": 64, "seq": 16, "batch": 1}
 
 
@@ -575,6 +614,14 @@ def plan(tp: int = 1, **changes: Any) -> Plan:
             f"--workload: 'x' is not known; choose from {', '.join(WORKLOADS)}",
         ),
         ({"tp": 0}, CPU, None, "--tp: is 0; give 1 or more"),
+        ({"tp": HUGE}, CPU, None, "--tp: has more than 63 bits; give a smaller number"),
+        ({"steps": 2**63}, CPU, None, "--steps: has more than 63 bits; give a smaller number"),
+        (
+            {"options": {"kv_heads": -HUGE}},
+            CPU,
+            None,
+            "--kv-heads: has more than 63 bits; give a smaller number",
+        ),
         ({"tp": 3}, CPU, None, "--tp: 3 ranks do not divide heads 8; give 2 or 4"),
         ({"steps": 0}, CPU, None, "--steps: is 0; give 1 or more"),
         ({"device": "tpu"}, CPU, None, "--device: 'tpu' is not known; choose from auto, cpu, cuda"),

@@ -462,6 +462,9 @@ def test_72_gpus(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        (("--hidden", "9" * 400), "--hidden: has more than 63 bits; give a smaller number"),
+        (("--domain", "9" * 400), "--domain: has more than 63 bits; give a smaller number"),
+        (("--tp", "9" * 400), "--tp: has more than 63 bits; give a smaller number"),
         (("--gpu", "h10"), "--gpu: 'h10' is not known; did you mean h100?"),
         (("--preset", "lama3-70b"), "--preset: 'lama3-70b' is not known; did you mean llama3-70b?"),
         (("--link", "nvlink44"), "--link: 'nvlink44' is no link; did you mean nvlink4?"),

@@ -70,7 +70,7 @@ def join(request: Request, world: World, say: Say = lambda text: None) -> Joined
     plan, machine = _plan(request, world)
     if world.rank == 0 and not world.hosted and not is_free(world.port):
         raise in_use(world.port)
-    member = _Member(Task(plan, world, request.output, request.force))
+    member = _Member(Task(plan, world, request.output, request.force, request.keep_json))
     try:
         with _stoppable(member):
             return _run(member, machine, say, keep_json=request.keep_json)

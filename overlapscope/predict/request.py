@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..capture import own
+from ..capture.plan import refuse_huge
 from ..errors import OptionError
 from .gpus import GPUS, Gpu
 from .machine import Constant, Route, machine, overridden, route
@@ -65,6 +66,14 @@ def _answer(request: Request) -> Prediction:
     presets = own.part("presets")
     _among("--preset", request.preset, presets.LAYERS)
     _among("--gpu", request.gpu, GPUS)
+    for option, value in {
+        "tp": request.tp,
+        **request.dimensions,
+        **request.layout,
+        **request.constants,
+    }.items():
+        if isinstance(value, int):
+            refuse_huge(option, value)
     if request.tp < 1:
         raise OptionError(f"is {request.tp}", "give 1 or more", "--tp")
     gpu = GPUS[request.gpu]
