@@ -614,6 +614,12 @@ def plan(tp: int = 1, **changes: Any) -> Plan:
             f"--workload: 'x' is not known; choose from {', '.join(WORKLOADS)}",
         ),
         ({"tp": 0}, CPU, None, "--tp: is 0; give 1 or more"),
+        (
+            {"tp": 2, "options": {"preset": "llama3-8b", "heads": 4, "hidden": 64}},
+            CPU,
+            None,
+            "--heads: 4 is no multiple of 8 kv_heads; give 8",
+        ),
         ({"tp": HUGE}, CPU, None, "--tp: has more than 63 bits; give a smaller number"),
         ({"steps": 2**63}, CPU, None, "--steps: has more than 63 bits; give a smaller number"),
         (

@@ -151,3 +151,15 @@ def test_a_joined_rank_leaves_alone_what_is_ignored() -> None:
     finally:
         signal.signal(signal.SIGHUP, before)
     assert (member.ended, member.interrupted) == (True, None)
+
+
+def test_ctrl_c_while_the_command_line_is_imported_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text("import os, signal; os.kill(os.getpid(), signal.SIGINT)")
+    done = subprocess.run(
+        [sys.executable, "-m", "overlapscope", "--version"],
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "overlapscope: interrupted\n")

@@ -21,7 +21,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import InputError, Interrupted, OptionError, OverlapscopeError, RunError
+from ..errors import InputError, Interrupted, OverlapscopeError, RunError
 from ..interrupts import Held, held
 from . import nsys as nsight
 from .events import Event, EventReader
@@ -87,8 +87,8 @@ def look(request: Request) -> tuple[Machine, Nsys | None]:
     machine = inspect(gpus=request.device != "cpu")
     wanted = request.recorder == "nsys" or (request.recorder == "auto" and machine.gpus)
     nsys = nsight.find() if wanted else None
-    if nsys is not None and not nsys.profile_options:  # the help of one that runs tells some
-        raise OptionError(f"{nsys.path} does not run", "mend that installation, or give torch", "--recorder")
+    if nsys is not None:
+        nsys.check()
     return machine, nsys
 
 

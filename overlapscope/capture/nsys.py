@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import RunError
+from ..errors import OptionError, RunError
 
 __all__ = ["Nsys", "export", "export_command", "find", "profile_command", "traps"]
 
@@ -40,6 +40,13 @@ class Nsys:
     profile_options: frozenset[str]
     export_options: frozenset[str]
 
+    def check(self) -> None:
+        """Raise OptionError if it does not run: the help of one that runs tells some options."""
+        if not self.profile_options:
+            raise OptionError(
+                f"{self.path} does not run", "mend that installation, or give torch", "--recorder"
+            )
+
 
 def find() -> Nsys | None:
     """The nsys on PATH, or None."""
@@ -57,6 +64,8 @@ def find() -> Nsys | None:
 
 def traps(nsys: Nsys, nvtx: str | None) -> list[str]:
     """What is wrong with an nsys, or with it and the Python package nvtx together, each with its remedy."""
+    if not nsys.profile_options:
+        return ["it does not run: mend that installation, or take it off PATH"]
     found = []
     if nvtx is not None and _numbers(nsys.version) < ANSWERS and _numbers(nvtx) >= ASKS:
         found.append(

@@ -81,6 +81,9 @@ def _answer(request: Request) -> Prediction:
     shape = _shape(presets.PRESETS[request.preset], presets.LAYERS[request.preset], request.dimensions)
     config = _config(shape, request)
     config.check(request.tp, "cuda")
+    if request.dimensions.get("kv_heads") is None and shape.heads % shape.kv_heads:
+        what = f"{shape.heads} is no multiple of the {shape.kv_heads} heads of keys and values of {request.preset}"
+        raise OptionError(what, f"give one, or --kv-heads {shape.heads}", "--heads")
     shape.check(request.tp)
     routes = _routes(request, gpu)
     layout = Layout(**{name: getattr(config, name) for name in request.layout})
