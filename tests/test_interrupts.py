@@ -163,3 +163,22 @@ def test_ctrl_c_while_the_command_line_is_imported_is_one_line(tmp_path: Path) -
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "overlapscope: interrupted\n")
+
+
+def test_of_a_node_s_processes_that_a_launcher_ends_one_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from overlapscope import cli
+    from test_join import mpirun
+
+    def ended(*_: object, **__: object) -> None:
+        raise Interrupted(signal.SIGTERM)
+
+    monkeypatch.setattr(cli, "app", ended)
+    said = []
+    for environment in mpirun(2):
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        assert cli._run(["run"]) == 143
+        said.append(capsys.readouterr().err)
+    assert said == ["overlapscope: ended by SIGTERM\n", ""]

@@ -54,10 +54,14 @@ def test_the_same_mistake_is_told_again_in_the_next_launch() -> None:
         assert voice.is_mine(RANKS[2], "wrong")
 
 
-def test_what_was_said_long_ago_counts_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_said_long_ago_counts_for_nothing_and_goes(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert voice.is_mine(RANKS[1], "wrong")
     monkeypatch.setattr(voice, "OLD_S", 0.0)
     assert voice.is_mine(RANKS[2], "wrong")
+    assert voice.is_mine(RANKS[2], "something else")
+    assert len(list(folder.iterdir())) == 1
 
 
 def test_where_nothing_can_be_written_everyone_speaks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import io
 import os
 import sys
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -26,6 +27,9 @@ from .report import report
 from .run import run
 from .scale import scale
 from .workloads import workloads
+
+if TYPE_CHECKING:
+    from ..capture import World
 
 __all__ = ["app", "main"]
 
@@ -94,7 +98,8 @@ def _run(arguments: list[str]) -> int:
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except Interrupted as end:
-        return _say(str(end), end.exit_code)
+        world = _world()  # launchers end all processes of a node, which say so once
+        return end.exit_code if world is not None and not world.speaks else _say(str(end), end.exit_code)
     except OverlapscopeError as error:
         code = _say(str(error), error.exit_code)
         if isinstance(error, RunError) and error.detail:
@@ -136,17 +141,24 @@ def _wrong_call(error: Exception) -> int:
 
 def _speaker(message: str) -> str | None:
     """What to write before a message; None where another process that a launcher has started here says it."""
-    from ..capture import find, is_mine
+    from ..capture import is_mine
 
-    try:
-        world = find(os.environ)
-    except OverlapscopeError:
-        return ""
+    world = _world()
     if world is None:
         return ""
     if not is_mine(world, message):
         return None
     return "" if world.speaks else f"rank {world.rank}: "
+
+
+def _world() -> World | None:
+    """Among whom a launcher has started this process; None where none has, or it cannot be told."""
+    from ..capture import find
+
+    try:
+        return find(os.environ)
+    except OverlapscopeError:
+        return None
 
 
 def _say(message: str, code: int) -> int:
