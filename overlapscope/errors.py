@@ -46,6 +46,8 @@ class OverlapscopeError(Exception):
     """
 
     exit_code = 1
+    told_elsewhere = False
+    """Another process says it, so that this one, which has the exit code of it, need not."""
 
     def __init__(
         self, what: str, remedy: str | None = None, about: str | os.PathLike[str] | None = None
@@ -54,6 +56,11 @@ class OverlapscopeError(Exception):
         self.remedy = remedy
         self.about = None if about is None else os.fspath(about)
         super().__init__(self._message())
+
+    def owned_by(self, who: str) -> None:
+        """Say in front whose it is."""
+        self.about = who if self.about is None else f"{who}: {self.about}"
+        self.args = (self._message(),)
 
     def _message(self) -> str:
         head = f"{self.about}: " if self.about is not None else ""

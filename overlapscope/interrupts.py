@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 
 from .errors import Interrupted
 
-__all__ = ["SIGNALS", "Held", "held", "raised"]
+__all__ = ["SIGNALS", "Held", "handled", "held", "raised"]
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -44,7 +44,7 @@ def raised() -> Iterator[None]:
     def end(number: int) -> None:
         raise Interrupted(number)
 
-    with _handled(end):
+    with handled(end):
         yield
 
 
@@ -52,12 +52,12 @@ def raised() -> Iterator[None]:
 def held(doing: str) -> Iterator[Held]:
     """Hold the signals back while work that must not be lost is done; `doing` is what a second one is told."""
     what = Held(doing)
-    with _handled(what.take):
+    with handled(what.take):
         yield what
 
 
 @contextmanager
-def _handled(handler: Callable[[int], None]) -> Iterator[None]:
+def handled(handler: Callable[[int], None]) -> Iterator[None]:
     """Signals go to `handler`. One that is ignored stays so: nohup and shells' background jobs mean it."""
     mine = SIGNALS if threading.current_thread() is threading.main_thread() else ()
     before = {number: signal.getsignal(number) for number in mine}

@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,6 +29,7 @@ from overlapscope.capture.machine import Gpu, Machine, inspect
 from overlapscope.capture.manifest import without_paths
 from overlapscope.capture.plan import make
 from overlapscope.capture.progress import Progress
+from overlapscope.capture.recorder import TorchRecorder, WriteError
 from overlapscope.errors import OptionError, RunError
 from workloads import WORKLOADS
 
@@ -297,6 +299,43 @@ def test_the_launcher_needs_neither_the_current_directory_nor_pythonpath(tmp_pat
     assert not private.exists()
 
 
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (None, "the disk is full, or files may not be so large: see df, ulimit -f"),  # Kineto says nothing
+        (OSError(28, "No space left on device"), "No space left on device"),
+    ],
+)
+def test_a_recording_that_cannot_be_written_is_told_apart_from_a_defect(
+    tmp_path: Path, error: OSError | None, why: str
+) -> None:
+    def export(name: str) -> None:
+        if error is not None:
+            raise error
+
+    recorder = TorchRecorder(tmp_path / "rank0.json", "cpu")
+    recorder.profile = SimpleNamespace(stop=lambda: None, export_chrome_trace=export)
+    with pytest.raises(WriteError) as caught:
+        recorder.finish()
+    assert str(caught.value) == why
+
+
+@pytest.mark.real
+def test_a_rank_says_that_it_could_not_write_its_recording(tmp_path: Path) -> None:
+    program = (
+        "import resource, sys; from overlapscope.cli import main; "
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (150_000, 150_000)); main(sys.argv[1:])"
+    )
+    command = [sys.executable, "-c", program, "run", *SMALL, "--tp", "1", "--steps", "5", "-o", "run"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "overlapscope: rank 0: failed: could not write its recording (the disk is full, or files may not be "
+        "so large: see df, ulimit -f); nothing was recorded\n"
+    )
+
+
 # -- nsys ----------------------------------------------------------------------------------------------------
 
 NSYS = nsys.Nsys(
@@ -307,7 +346,7 @@ NSYS = nsys.Nsys(
 )
 
 STAND_IN = """#!{python}
-import os, shutil, subprocess, sys
+import os, shutil, sqlite3, subprocess, sys
 with open(os.environ["NSYS_CALLS"], "a") as calls:
     print(*sys.argv[1:], file=calls)
 if sys.argv[1] == "--version":
@@ -321,7 +360,13 @@ elif sys.argv[1] == "profile":
 elif os.environ.get("NSYS_FAILS"):
     sys.exit("Error: the report is from a newer version")
 else:
-    open(sys.argv[sys.argv.index("-o") + 1], "w").close()
+    file = sys.argv[sys.argv.index("-o") + 1]
+    exports = os.environ.get("NSYS_EXPORTS")
+    if exports in ("nothing", "junk"):
+        open(file, "w").write(chr(0) * 400 * (exports == "junk"))
+    else:
+        table = exports or "NVTX_EVENTS"
+        sqlite3.connect(file).execute("CREATE TABLE " + table + " (name, value)").connection.commit()
 """
 
 
@@ -469,15 +514,87 @@ def test_what_nsys_says_when_it_fails_is_passed_on(
         launch.execute(
             plan(tp=1, recorder="nsys"), folder, inspect(gpus=False), nsys.find(), lambda text: None
         )
-    assert str(caught.value) == "nsys 2024.5.1.113: could not export what it recorded"
+    kept = tmp_path / "run" / "nsys.nsys-rep"
+    assert str(caught.value) == (
+        "nsys 2024.5.1.113: could not export what it recorded; the recording is kept: "
+        f"overlapscope report {kept}, where an nsys can export it"
+    )
+    assert sorted(tmp_path.joinpath("run").iterdir()) == [kept, tmp_path / "run" / "run.json"]
     assert caught.value.detail == "Error: the report is from a newer version\n"
     assert json.loads(folder.manifest.read_text())["complete"] is False
+
+
+def recorded(tmp_path: Path, name: str, *, failed: bool = False) -> tuple[RunDir, Any]:
+    """A run directory with a recording of nsys's in it, and ranks that have ended."""
+    folder = RunDir.prepare(tmp_path / "run", force=False)
+    (folder.work / name).write_text("raw")
+    ranks = SimpleNamespace(failed=failed, plan=plan(), events=[], error=lambda where: None)
+    return folder, ranks
+
+
+@pytest.mark.parametrize(
+    ("exports", "message"),
+    [
+        ("nothing", "is cut off after 0 bytes"),
+        ("junk", "is damaged (file is not a database)"),
+        ("META_DATA_EXPORT", "holds nothing that the program did"),
+        ("OTHER", "is SQLite, but not an nsys export (it has no kernel table; it holds OTHER)"),
+    ],
+)
+def test_an_export_without_a_recording_in_it_fails_the_run_and_keeps_the_recording(
+    stand_in: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exports: str, message: str
+) -> None:
+    monkeypatch.setenv("NSYS_EXPORTS", exports)
+    folder, ranks = recorded(tmp_path, "nsys.nsys-rep")
+    found = nsys.find()
+    assert found is not None
+    with pytest.raises(RunError) as caught:
+        launch._export(folder, found, ranks)
+    folder.close()
+    assert str(caught.value) == (
+        f"nsys 2024.5.1.113: exported what it recorded to a file that {message}; the recording is kept: "
+        f"overlapscope report {folder.path}/nsys.nsys-rep, where an nsys can export it"
+    )
+    assert (folder.path / "nsys.nsys-rep").read_text() == "raw"
+    RunDir(folder.path).write_manifest({"workload": "block"})
+    RunDir.prepare(folder.path, force=True).close()
+    assert list(folder.path.iterdir()) == []
+
+
+def test_a_recording_that_is_not_imported_is_kept_and_what_to_do_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = split(tmp_path, monkeypatch, importer=False)
+    folder, ranks = recorded(tmp_path, "nsys.qdstrm")
+    with pytest.raises(RunError) as caught:
+        launch._export(folder, found, ranks)
+    folder.close()
+    kept = folder.path / "nsys.qdstrm"
+    assert kept.read_text() == "raw"
+    assert f"; the recording is kept: QdstrmImporter -i {kept} -o " in str(caught.value)
+
+
+def test_of_failed_ranks_too_the_recording_is_kept(
+    stand_in: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NSYS_FAILS", "1")
+    folder, ranks = recorded(tmp_path, "nsys.nsys-rep", failed=True)
+    found = nsys.find()
+    assert found is not None
+    assert launch._export(folder, found, ranks) == folder.path / "nsys.nsys-rep"
+
+
+def test_nsys_s_export_is_out_of_reach_of_a_terminal_s_ctrl_c() -> None:
+    done = nsys._run([sys.executable, "-c", "import os; print(os.getsid(0), os.getpid())"], dict(os.environ))
+    session, pid = done.stdout.split()
+    assert session == pid != str(os.getsid(0))
 
 
 # -- planning ------------------------------------------------------------------------------------------------
 
 CPU = Machine("a CPU", cores=4, memory=8 << 30, available=6 << 30)
 GPUS = replace(CPU, available=64 << 30, gpus=(Gpu("H100", 80 << 30),) * 4)
+HUGE = 10**400 - 1
 OPTIONS: dict[str, Any] = {"hidden": 32, "heads": 2, "ffn": 64, "seq": 16, "batch": 1}
 
 
@@ -497,6 +614,20 @@ def plan(tp: int = 1, **changes: Any) -> Plan:
             f"--workload: 'x' is not known; choose from {', '.join(WORKLOADS)}",
         ),
         ({"tp": 0}, CPU, None, "--tp: is 0; give 1 or more"),
+        (
+            {"tp": 2, "options": {"preset": "llama3-8b", "heads": 4, "hidden": 64}},
+            CPU,
+            None,
+            "--heads: 4 is no multiple of 8 kv_heads; give 8",
+        ),
+        ({"tp": HUGE}, CPU, None, "--tp: has more than 63 bits; give a smaller number"),
+        ({"steps": 2**63}, CPU, None, "--steps: has more than 63 bits; give a smaller number"),
+        (
+            {"options": {"kv_heads": -HUGE}},
+            CPU,
+            None,
+            "--kv-heads: has more than 63 bits; give a smaller number",
+        ),
         ({"tp": 3}, CPU, None, "--tp: 3 ranks do not divide heads 8; give 2 or 4"),
         ({"steps": 0}, CPU, None, "--steps: is 0; give 1 or more"),
         ({"device": "tpu"}, CPU, None, "--device: 'tpu' is not known; choose from auto, cpu, cuda"),

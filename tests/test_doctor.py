@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from overlapscope.capture.checkup import Checkup, checkup, links
+from overlapscope.capture import nsys
+from overlapscope.capture.checkup import Checkup, _plan, checkup, links
 from overlapscope.capture.machine import Gpu, Machine
 from overlapscope.capture.nsys import Nsys, traps
 from overlapscope.capture.plan import Request, make
@@ -158,12 +159,28 @@ def test_an_nvidia_smi_that_fails_is_none(tmp_path: Path, monkeypatch: pytest.Mo
     assert (found.driver_gpus, found.links) == (None, None)
 
 
+def test_an_nsys_that_does_not_run_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = program(tmp_path / "bin", "nsys", "#!/bin/sh\necho 'cannot open shared object file' >&2\nexit 1\n")
+    monkeypatch.setenv("PATH", path)
+    broken = nsys.find()
+    assert broken is not None
+    machine = Machine("a CPU", 16, 64 << 30, 60 << 30, (Gpu("NVIDIA H100", 80 << 30),) * 2)
+    assert _plan(machine, broken) == (
+        None,
+        f"--recorder: {tmp_path}/bin/nsys does not run; mend that installation, or give torch",
+    )
+    plan, refused = _plan(replace(machine, gpus=()), broken)
+    assert (plan is not None, refused) == (True, None)
+    text = words(replace(described(), nsys=broken, nsys_traps=tuple(traps(broken, "0.2.13"))))
+    assert "bin/nsys); it does not run: mend that installation, or take it off PATH nvtx" in text
+
+
 # -- machines that are described -----------------------------------------------------------------------------
 
 
 def described(count: int = 0, nsys: bool = False, **torch: Any) -> Checkup:
     machine = Machine("a CPU", 16, 64 << 30, 60 << 30, (Gpu("NVIDIA H100", 80 << 30),) * count)
-    found = Nsys("/opt/nsys", "2025.3.1", frozenset(), frozenset()) if nsys else None
+    found = Nsys("/opt/nsys", "2025.3.1", frozenset({"--trace"}), frozenset()) if nsys else None
     plan = make(Request(workload="block", tp=count or 2), machine, found)
     peers = [
         {"name": "NVIDIA H100", "capability": "9.0", "peers": [j for j in range(count) if j != i]}
@@ -216,12 +233,12 @@ def test_an_nsys_that_records_nothing_of_a_newer_nvtx(
     importer = tmp_path / "host-linux-x64" / "QdstrmImporter"
     importer.parent.mkdir()
     importer.touch()
-    found = traps(Nsys(str(tmp_path / "bin" / "nsys"), version, frozenset(), frozenset()), nvtx)
+    found = traps(Nsys(str(tmp_path / "bin" / "nsys"), version, frozenset({"--trace"}), frozenset()), nvtx)
     assert [f"nvtx {nvtx} asks" in trap and "pip install 'nvtx==0.2.11'" in trap for trap in found] == [
         True
     ] * told
     importer.unlink()
-    lacking = traps(Nsys(str(tmp_path / "bin" / "nsys"), version, frozenset(), frozenset()), nvtx)
+    lacking = traps(Nsys(str(tmp_path / "bin" / "nsys"), version, frozenset({"--trace"}), frozenset()), nvtx)
     assert lacking[:-1] == found
     assert "QdstrmImporter is not installed" in lacking[-1]
     text = words(replace(described(nsys=True), nsys_traps=tuple(lacking)))

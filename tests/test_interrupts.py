@@ -134,3 +134,51 @@ def test_a_conversion_that_is_ended_leaves_no_part_of_a_file(tmp_path: Path) -> 
     _, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (143, "overlapscope: ended by SIGTERM\n")
     assert [p.name for p in tmp_path.iterdir()] == ["rank0.json"]
+
+
+def test_a_joined_rank_leaves_alone_what_is_ignored() -> None:
+    """As under nohup, which launchers are often started by."""
+    from types import SimpleNamespace
+
+    from overlapscope.capture.join import _stoppable
+
+    member = SimpleNamespace(ended=False, interrupted=None)
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with _stoppable(member):  # type: ignore[arg-type]
+            os.kill(os.getpid(), signal.SIGHUP)
+            os.kill(os.getpid(), signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert (member.ended, member.interrupted) == (True, None)
+
+
+def test_ctrl_c_while_the_command_line_is_imported_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text("import os, signal; os.kill(os.getpid(), signal.SIGINT)")
+    done = subprocess.run(
+        [sys.executable, "-m", "overlapscope", "--version"],
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "overlapscope: interrupted\n")
+
+
+def test_of_a_node_s_processes_that_a_launcher_ends_one_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from overlapscope import cli
+    from test_join import mpirun
+
+    def ended(*_: object, **__: object) -> None:
+        raise Interrupted(signal.SIGTERM)
+
+    monkeypatch.setattr(cli, "app", ended)
+    said = []
+    for environment in mpirun(2):
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        assert cli._run(["run"]) == 143
+        said.append(capsys.readouterr().err)
+    assert said == ["overlapscope: ended by SIGTERM\n", ""]

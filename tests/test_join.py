@@ -12,12 +12,16 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from overlapscope.capture import find
 from overlapscope.capture.events import Event, EventReader
+from overlapscope.capture.member import Task, _same
+from overlapscope.errors import OptionError
 from overlapscope.formats import load
 from overlapscope.trace import Trace
 
@@ -374,6 +378,32 @@ def test_ranks_that_are_called_differently_are_refused(tmp_path: Path) -> None:
     message = "rank 1: has seed 7, and rank 0 has 0; give all ranks the same options"
     assert lines(done) == [f"overlapscope: {message}"]
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("output", Path("there"), "output there, and rank 0 has here"),
+        ("output", None, "output None, and rank 0 has here"),
+        ("force", True, "force True, and rank 0 has False"),
+        ("keep_json", True, "keep_json True, and rank 0 has False"),
+    ],
+)
+def test_what_ranks_must_share_is_more_than_the_plan(
+    tmp_path: Path, option: str, value: Any, message: str
+) -> None:
+    from test_capture import plan
+
+    place = find(mpirun(2)[0])
+    assert place is not None
+    first = Task(plan(tp=2), place, output=Path("here"), force=False, keep_json=False)
+    first.save(tmp_path / "task.json")
+    assert Task.load(tmp_path / "task.json") == first
+    second = replace(first, plan=replace(first.plan, threads=7, start="srun"))
+    _same(first.common, second.common, 1)
+    with pytest.raises(OptionError) as caught:
+        _same(first.common, replace(second, **{option: value}).common, 1)
+    assert str(caught.value) == f"rank 1: has {message}; give all ranks the same options"
 
 
 def test_scale_is_no_program_for_many_processes(tmp_path: Path) -> None:

@@ -427,3 +427,10 @@ def test_what_cannot_be_is_refused(workload: str, tp: int, given: dict[str, Any]
 
 if __name__ == "__main__":
     sys.exit(main(Path(sys.argv[1]), run_rank))
+
+
+def test_divisors_near_a_number_are_found_in_no_time() -> None:
+    from workloads.config import divisors
+
+    assert [divisors(12, near) for near in (0, 1, 5, 12, 13)] == ["1", "1 or 1", "4 or 6", "12 or 12", "12"]
+    assert divisors(2**61 - 1, 2**40) == f"1 or {2**61 - 1}"  # a prime

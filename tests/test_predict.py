@@ -462,6 +462,9 @@ def test_72_gpus(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        (("--hidden", "9" * 400), "--hidden: has more than 63 bits; give a smaller number"),
+        (("--domain", "9" * 400), "--domain: has more than 63 bits; give a smaller number"),
+        (("--tp", "9" * 400), "--tp: has more than 63 bits; give a smaller number"),
         (("--gpu", "h10"), "--gpu: 'h10' is not known; did you mean h100?"),
         (("--preset", "lama3-70b"), "--preset: 'lama3-70b' is not known; did you mean llama3-70b?"),
         (("--link", "nvlink44"), "--link: 'nvlink44' is no link; did you mean nvlink4?"),
@@ -474,6 +477,10 @@ def test_72_gpus(capsys: pytest.CaptureFixture[str]) -> None:
         (("--tp", "0"), "--tp: is 0; give 1 or more"),
         (("--tp", "16"), "--tp: 16 GPUs are more than the 8 that nvlink4 joins"),
         (("--kv-heads", "7"), "--kv-heads: 7 do not divide heads 64; give a divisor of it"),
+        (
+            ("--heads", "4", "--hidden", "64", "--tp", "2"),
+            "--heads: 4 is no multiple of the 8 heads of keys and values of llama3-70b; give one, or --kv-heads 4",
+        ),
         (("--kv-heads", "0"), "--kv-heads: 0 do not divide heads 64; give a divisor of it"),
         (("--hidden", "100"), "--heads: 64 do not divide hidden 100; give 50 or 100"),
         (("--seq", "-1"), "--seq: is -1; give 1 or more"),

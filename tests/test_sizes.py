@@ -136,6 +136,22 @@ def test_rounding_is_told() -> None:
 
 
 @pytest.mark.parametrize(
+    ("sizes", "kept", "said"),
+    [
+        ("1B,12B", [12], "; 1 became equal to another and is left out"),
+        ("1B:16B:+1B", [12], "; 15 became equal to another and are left out"),
+        ("1B,24B", [12, 24], ""),
+    ],
+)
+def test_sizes_that_rounding_makes_equal_are_told(sizes: str, kept: list[int], said: str) -> None:
+    config = WORKLOADS["all-gather"].configure("cpu", sizes=sizes)
+    assert isinstance(config, CollectiveConfig)
+    assert config.bytes(3) == kept
+    (note,) = config.notes(3)
+    assert note.endswith(f" of 12 B, one float32 for each of 3 ranks{said}")
+
+
+@pytest.mark.parametrize(
     ("workload", "options", "tp", "message"),
     [
         ("all-reduce", {}, 1, "tp: 1 rank has nobody to exchange with; give 2 or more"),

@@ -148,6 +148,14 @@ def test_the_parts_of_every_step_add_up(some: list[tuple[int, int, str, int]]) -
         assert row["compute_ns"] == len(compute)
 
 
+def test_two_breakdowns_at_once_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["report", "t.sqlite", "--by", "range", "--by", "stream"])
+    assert stopped.value.code == 2
+    message = "--by: is given as range and stream, and a report breaks down by one thing; give one"
+    assert capsys.readouterr().err == f"overlapscope: {message}\n"
+
+
 @pytest.mark.parametrize("by", ["range", "stream", "collective", "step", "rank"])
 def test_every_breakdown_in_every_format(tmp_path: Path, capsys: pytest.CaptureFixture[str], by: str) -> None:
     """Names are hostile; nothing is wider than 80 columns."""

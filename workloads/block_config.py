@@ -212,9 +212,9 @@ class BlockConfig(MlpConfig):
                 "heads", f"{heads} do not divide hidden {h}", f"give {divisors(h, heads)}", other
             )
         if pairs < 1 or heads % pairs:
-            raise ConfigError(
-                "kv_heads", f"{pairs} do not divide heads {heads}", f"give {divisors(heads, pairs)}"
-            )
+            fewer = no_multiple("heads", heads, pairs, "kv_heads") if pairs > 0 else None
+            what = f"{pairs} do not divide heads {heads}"
+            raise ConfigError("kv_heads", what, f"give {divisors(heads, pairs)}", fewer)
         if self.arch == "llama" and h // heads % 2:
             what = f"{heads} of hidden {h} are {h // heads} wide, and rotary embedding turns pairs"
             raise ConfigError("heads", what, "give heads of an even width, or --arch gpt")

@@ -97,10 +97,17 @@ def multiples(value: int, of: int) -> str:
     return f"{below} or {above}" if below else f"{above}"
 
 
+REACH = 1 << 20
+"""How far a divisor is looked for: a tenth of a second."""
+
+
 def divisors(of: int, near: int) -> str:
     """The divisors on both sides, as words."""
-    below = max((n for n in range(1, min(near, of) + 1) if of % n == 0), default=None)
-    above = next((n for n in range(max(near, 1), of + 1) if of % n == 0), None)
+    nearest = min(near, of)
+    down = range(nearest, max(nearest - REACH, 0), -1)
+    up = range(max(near, 1), min(of, max(near, 1) + REACH) + 1)
+    below = next((n for n in down if of % n == 0), 1 if down else None)
+    above = next((n for n in up if of % n == 0), of if up else None)
     return " or ".join(str(n) for n in (below, above) if n is not None)
 
 

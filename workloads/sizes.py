@@ -132,21 +132,27 @@ class CollectiveConfig(Config):
             raise ConfigError("tp", "1 rank has nobody to exchange with", "give 2 or more")
 
     def bytes(self, tp: int) -> list[int]:
-        """The sizes that `tp` ranks exchange: those asked for, rounded down to whole elements for each rank.
+        """The sizes that `tp` ranks exchange: those asked for, rounded to whole elements for each rank.
 
-        What would round down to nothing becomes one element for each; sizes that become the same are one.
+        Rounded down; what would be nothing then becomes one element for each; sizes that become the same are one.
         """
         unit = DTYPES[self.dtype] * (tp if self.SHARED else 1)
         return sorted({max(size // unit * unit, unit) for size in parse(self.sizes)})
 
     def notes(self, tp: int) -> list[str]:
-        """What a reader of the table must know: which sizes were rounded."""
+        """What a reader of the table must know: which sizes were rounded, and how many became equal to another."""
         asked, unit = parse(self.sizes), DTYPES[self.dtype] * (tp if self.SHARED else 1)
         rounded = sum(size % unit != 0 for size in asked)
         if not rounded:
             return []
         whose = f"one {self.dtype} for each of {tp} ranks" if self.SHARED else f"one {self.dtype}"
-        return [f"{rounded} of {len(asked)} sizes were rounded to whole multiples of {unit} B, {whose}"]
+        lost = len(asked) - len(self.bytes(tp))
+        equal = (
+            f"; {lost} became equal to another and {'is' if lost == 1 else 'are'} left out" if lost else ""
+        )
+        return [
+            f"{rounded} of {len(asked)} sizes were rounded to whole multiples of {unit} B, {whose}{equal}"
+        ]
 
     def memory(self, tp: int, device: str) -> int:
         """The buffers to send from and to receive in, and the largest of what comes beside them.

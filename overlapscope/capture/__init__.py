@@ -5,6 +5,7 @@ from .launch import run
 from .plan import DEVICES, RECORDERS, Plan, Request
 from .rundir import RunDir, default_path
 from .sweep import difference, differences, found, sweep
+from .voice import is_mine
 from .world import LAUNCHES, World, find
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "differences",
     "find",
     "found",
+    "is_mine",
     "join",
     "run",
     "sweep",

@@ -107,6 +107,8 @@ def _plan(machine: Machine, nsys: Nsys | None) -> tuple[Plan | None, str | None]
     # The defaults' heads are a power of two, which is all that other numbers of ranks would fail at.
     tp = 1 << (gpus.bit_length() - 1) if gpus else ON_A_CPU
     try:
+        if nsys is not None and gpus:  # without a GPU it is not asked
+            nsys.check()
         return make(Request(workload="block", tp=tp), machine, nsys), None
     except OptionError as error:
         return None, str(error)

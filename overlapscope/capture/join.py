@@ -17,10 +17,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import FrameType
 
 from ..errors import Interrupted, OptionError, OverlapscopeError, RunError
-from ..interrupts import SIGNALS
+from ..interrupts import handled
 from .events import Event, EventReader, EventWriter
 from .failure import cause
 from .launch import Ranks, Say, environment, finish, look, tail
@@ -71,7 +70,7 @@ def join(request: Request, world: World, say: Say = lambda text: None) -> Joined
     plan, machine = _plan(request, world)
     if world.rank == 0 and not world.hosted and not is_free(world.port):
         raise in_use(world.port)
-    member = _Member(Task(plan, world, request.output, request.force))
+    member = _Member(Task(plan, world, request.output, request.force, request.keep_json))
     try:
         with _stoppable(member):
             return _run(member, machine, say, keep_json=request.keep_json)
@@ -92,6 +91,7 @@ def _run(member: _Member, machine: Machine, say: Say, *, keep_json: bool) -> Joi
         member.follow(say)
         error = member.error(f"what was recorded is in {folder.path}")
         if error is not None:
+            error.told_elsewhere = True  # the one that speaks has heard all that this one has
             raise error
     path = folder.path if member.nodes == 1 else folder.path.parent
     nodes = [] if member.nodes == 1 else [f"node{k}" for k in range(member.nodes)]
@@ -195,7 +195,9 @@ class _Member(Ranks):
         if told is None:
             self._kill()
             self._note_end()
-            raise self._barred() or RunError("ended without a word", "nothing was recorded", self._name)
+            error = self._barred() or RunError("ended without a word", "nothing was recorded", self._name)
+            error.told_elsewhere = self.ended and not self.world.speaks  # it is not this rank that failed
+            raise error
         path = Path(told["folder"])
         with suppress(ValueError):  # elsewhere, and then in full
             path = path.relative_to(Path.cwd())
@@ -327,15 +329,11 @@ class _Member(Ranks):
 def _stoppable(member: _Member) -> Iterator[None]:
     """Ctrl-C, SIGHUP and SIGTERM end the rank, and then what it recorded is kept."""
 
-    def ask(number: int, frame: FrameType | None) -> None:
+    def ask(number: int) -> None:
         if number == signal.SIGTERM:
             member.ended = True
         else:
             member.interrupted = Interrupted(number)
 
-    before = {number: signal.signal(number, ask) for number in SIGNALS}
-    try:
+    with handled(ask):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -21,7 +21,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import InputError, Interrupted, OptionError, OverlapscopeError, RunError
+from ..errors import InputError, Interrupted, OverlapscopeError, RunError
 from ..interrupts import Held, held
 from . import nsys as nsight
 from .events import Event, EventReader
@@ -33,7 +33,7 @@ from .nsys import Nsys
 from .plan import Plan, Request, make, workload
 from .processes import ask_to_end, send
 from .progress import Progress
-from .rundir import RunDir, default_path
+from .rundir import REPORT, RunDir, default_path
 
 if TYPE_CHECKING:
     from ..trace import Trace
@@ -43,7 +43,6 @@ __all__ = ["Ranks", "Say", "environment", "execute", "finish", "look", "run", "t
 POLL_S = 0.05  # how late a progress line may be
 TAIL_LINES = 60  # a traceback through autograd and a few lines around it
 NSYS_S = 120.0  # for nsys to write its report once its program has ended
-REPORT = "nsys"  # its name without ending
 Say = Callable[[str], None]
 
 
@@ -88,8 +87,8 @@ def look(request: Request) -> tuple[Machine, Nsys | None]:
     machine = inspect(gpus=request.device != "cpu")
     wanted = request.recorder == "nsys" or (request.recorder == "auto" and machine.gpus)
     nsys = nsight.find() if wanted else None
-    if nsys is not None and not nsys.profile_options:  # the help of one that runs tells some
-        raise OptionError(f"{nsys.path} does not run", "mend that installation, or give torch", "--recorder")
+    if nsys is not None:
+        nsys.check()
     return machine, nsys
 
 
@@ -116,7 +115,7 @@ def finish(
         ranks.follow(say)
         say("bringing the ranks' recordings together")
         kept = _collect(folder, nsys, ranks)
-        error = ranks.error(f"what was recorded is in {folder.path}" if kept else "nothing was recorded")
+        error = ranks.error(f"what was recorded is in {kept}" if kept else "nothing was recorded")
     except Interrupted as end:  # the third: nothing is waited for
         error = RunError.of(end, "what was recorded was given up")
     except BaseException as failure:
@@ -272,8 +271,8 @@ def environment(plan: Plan, user: Mapping[str, str]) -> dict[str, str]:
     return {**ours, **user}
 
 
-def _collect(folder: RunDir, nsys: Nsys | None, ranks: Ranks) -> bool:
-    """Make ``trace.sqlite`` of what was recorded. Returns whether there was anything.
+def _collect(folder: RunDir, nsys: Nsys | None, ranks: Ranks) -> Path | None:
+    """Make ``trace.sqlite`` of what was recorded. Returns where that is; None where there was nothing.
 
     Of a failed run, ranks that recorded nothing that can be read are left out.
     """
@@ -293,8 +292,8 @@ def _collect(folder: RunDir, nsys: Nsys | None, ranks: Ranks) -> bool:
             files.remove(bad[0])
             continue
         write(_with_origin(trace, ranks), folder.trace)
-        return True
-    return False
+        return folder.path
+    return None
 
 
 def _with_origin(trace: Trace, ranks: Ranks) -> Trace:
@@ -348,18 +347,35 @@ def _notes(events: list[Event]) -> list[str]:
     return [note for e in events if e.kind == "measured" for note in e.fields.get("notes", [])]
 
 
-def _export(folder: RunDir, nsys: Nsys, ranks: Ranks) -> bool:
-    try:
-        nsight.export(nsys, folder.work / REPORT, folder.part())
-    except RunError:
-        if ranks.failed:
-            return False
-        raise
+def _export(folder: RunDir, nsys: Nsys, ranks: Ranks) -> Path | None:
+    """The same of nsys's recording, which is kept where no trace can be made of it."""
     from ..formats.nsys import annotate
 
-    annotate(folder.part(), ranks.plan.command, _warnings(ranks))
+    try:
+        nsight.export(nsys, folder.work / REPORT, folder.part())
+        try:
+            annotate(folder.part(), ranks.plan.command, _warnings(ranks))
+        except InputError as error:
+            what = f"exported what it recorded to a file that {error.what}"
+            raise RunError(what, None, f"nsys {nsys.version}") from error
+    except RunError as error:
+        kept = folder.keep_recording()
+        if ranks.failed:
+            return kept
+        if kept is None:
+            raise
+        remedy = "; ".join(filter(None, [error.remedy, _how_to_go_on(kept)]))
+        raise RunError(error.what, remedy, error.about, detail=error.detail) from error
     folder.part().replace(folder.trace)
-    return True
+    return folder.path
+
+
+def _how_to_go_on(recording: Path) -> str:
+    """What can be done with a recording of nsys's that no trace could be made of."""
+    if recording.suffix == ".qdstrm":
+        report = recording.with_suffix(".nsys-rep")
+        return f"the recording is kept: QdstrmImporter -i {recording} -o {report}, then overlapscope report {report}"
+    return f"the recording is kept: overlapscope report {recording}, where an nsys can export it"
 
 
 def _furthest_behind(events: list[Event], tails: Mapping[int, str]) -> int:

@@ -44,11 +44,12 @@ class Task:
     world: World
     output: Path | None
     force: bool
+    keep_json: bool
 
     def save(self, path: Path) -> None:
         """Write it for the rank."""
         output = None if self.output is None else str(self.output)
-        told = {"plan": asdict(self.plan), "world": asdict(self.world), "output": output, "force": self.force}
+        told = {**asdict(self), "output": output}
         path.write_text(json.dumps(told))
 
     @classmethod
@@ -56,7 +57,15 @@ class Task:
         """Read what :meth:`save` wrote."""
         told = json.loads(path.read_text())
         output = None if told["output"] is None else Path(told["output"])
-        return cls(Plan(**told["plan"]), World(**told["world"]), output, told["force"])
+        told |= {"plan": Plan(**told["plan"]), "world": World(**told["world"]), "output": output}
+        return cls(**told)
+
+    @property
+    def common(self) -> dict[str, Any]:
+        """What must be the same on all ranks."""
+        of_plan = {name: value for name, value in asdict(self.plan).items() if name not in OWN}
+        output = None if self.output is None else str(self.output)
+        return {**of_plan, "output": output, "force": self.force, "keep_json": self.keep_json}
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,13 +148,12 @@ def _agree(store: Store, task: Task) -> _Place:
     OptionError
         Ranks were called with different options, or a node's directory cannot be had. All ranks see it.
     """
-    plan, world = task.plan, task.world
-    mine = {name: value for name, value in asdict(plan).items() if name not in OWN}
+    world = task.world
     node = platform.node() if world.node is None else str(world.node)
-    _tell(store, f"rank{world.rank}", {"plan": mine, "node": node, "speaks": world.speaks})
+    _tell(store, f"rank{world.rank}", {"task": task.common, "node": node, "speaks": world.speaks})
     told = [_hear(store, f"rank{rank}") for rank in range(world.size)]
     for rank, other in enumerate(told):
-        _same(told[0]["plan"], other["plan"], rank)
+        _same(told[0]["task"], other["task"], rank)
     nodes = list(dict.fromkeys(one["node"] for one in told))
     here = [rank for rank, one in enumerate(told) if one["node"] == node]
     if [one["node"] for one in told if one["speaks"]] != nodes:
@@ -165,7 +173,7 @@ def _agree(store: Store, task: Task) -> _Place:
 
 
 def _same(first: dict[str, Any], other: dict[str, Any], rank: int) -> None:
-    """Refuse plans that differ. A rank on a node without GPUs, for example, would choose another device."""
+    """Refuse tasks that differ. A rank on a node without GPUs, for example, would choose another device."""
     for name, value in first.items():
         if other[name] != value:
             if isinstance(value, dict):

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import RunError
+from ..errors import OptionError, RunError
 
 __all__ = ["Nsys", "export", "export_command", "find", "profile_command", "traps"]
 
@@ -40,6 +40,13 @@ class Nsys:
     profile_options: frozenset[str]
     export_options: frozenset[str]
 
+    def check(self) -> None:
+        """Raise OptionError if it does not run: the help of one that runs tells some options."""
+        if not self.profile_options:
+            raise OptionError(
+                f"{self.path} does not run", "mend that installation, or give torch", "--recorder"
+            )
+
 
 def find() -> Nsys | None:
     """The nsys on PATH, or None."""
@@ -57,6 +64,8 @@ def find() -> Nsys | None:
 
 def traps(nsys: Nsys, nvtx: str | None) -> list[str]:
     """What is wrong with an nsys, or with it and the Python package nvtx together, each with its remedy."""
+    if not nsys.profile_options:
+        return ["it does not run: mend that installation, or take it off PATH"]
     found = []
     if nvtx is not None and _numbers(nsys.version) < ANSWERS and _numbers(nvtx) >= ASKS:
         found.append(
@@ -96,7 +105,7 @@ def export(nsys: Nsys, report: Path, database: Path) -> None:
     """
     if not report.with_name(f"{report.name}.nsys-rep").exists() and _raw(report).exists():
         _import(nsys, report)
-    done = subprocess.run(export_command(nsys, report, database), capture_output=True, text=True, check=False)
+    done = _run(export_command(nsys, report, database), dict(os.environ))
     if done.returncode != 0 or not database.is_file():
         raise RunError(
             "could not export what it recorded",
@@ -120,16 +129,29 @@ def _import(nsys: Nsys, report: Path) -> None:
             f"nsys {nsys.version}",
         )
     rep = report.with_name(f"{report.name}.nsys-rep")
-    done = subprocess.run(
-        [importer, "-i", str(_raw(report)), "-o", str(rep)],
-        env={**os.environ, "LD_LIBRARY_PATH": str(importer.parent)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [str(importer), "-i", str(_raw(report)), "-o", str(rep)]
+    done = _run(command, {**os.environ, "LD_LIBRARY_PATH": str(importer.parent)})
     if done.returncode != 0 or not rep.is_file():
+        rep.unlink(missing_ok=True)  # half of one
         detail = done.stdout + done.stderr
         raise RunError("could not import what it recorded", about=f"nsys {nsys.version}", detail=detail)
+
+
+def _run(command: Sequence[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run a step to its end. In a session of its own: a terminal's Ctrl-C reaches this process alone."""
+    try:
+        return subprocess.run(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            start_new_session=True,
+        )
+    except OSError as error:
+        return subprocess.CompletedProcess(command, 1, "", f"{command[0]}: {error.strerror or error}\n")
 
 
 def _importers(nsys: Path) -> Iterator[Path]:

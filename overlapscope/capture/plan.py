@@ -18,7 +18,17 @@ from .nsys import Nsys
 if TYPE_CHECKING:
     from workloads import Workload
 
-__all__ = ["DEVICES", "RECORDERS", "Plan", "Request", "either", "make", "workload", "workloads"]
+__all__ = [
+    "DEVICES",
+    "RECORDERS",
+    "Plan",
+    "Request",
+    "either",
+    "make",
+    "refuse_huge",
+    "workload",
+    "workloads",
+]
 
 DEVICES = ("auto", "cpu", "cuda")
 RECORDERS = ("auto", "torch", "nsys")
@@ -174,11 +184,21 @@ def _options(request: Request) -> dict[str, Any]:
     return {**request.options, "dtype": aliases.get(dtype, dtype)}
 
 
+def refuse_huge(option: str, value: int) -> None:
+    """Raise OptionError for what is no size of anything: products of such numbers have no float."""
+    if abs(value) >= 2**63:
+        raise OptionError("has more than 63 bits", "give a smaller number", f"--{option.replace('_', '-')}")
+
+
 def _check_numbers(request: Request) -> None:
     for option, least in (("tp", 1), ("steps", 1), ("warmup", 0), ("timeout", 1)):
         value = getattr(request, option)
         if value is not None and not value >= least:  # nan is not
             raise OptionError(f"is {value}", f"give {least} or more", f"--{option}")
+    numbers = {"tp": request.tp, "steps": request.steps, "warmup": request.warmup, **request.options}
+    for option, value in numbers.items():
+        if option != "seed" and isinstance(value, int):
+            refuse_huge(option, value)
     seed = request.options.get("seed") or 0
     if not -(2**63) <= seed < 2**64:  # what torch takes
         raise OptionError(f"{seed} has more than 64 bits", "give -2^63 to 2^64 - 1", "--seed")

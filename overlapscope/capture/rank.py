@@ -17,7 +17,7 @@ from . import own
 from .events import EventWriter
 from .failure import is_connection_error
 from .plan import Plan, either, workload
-from .recorder import Nothing, Recorder, TorchRecorder
+from .recorder import Nothing, Recorder, TorchRecorder, WriteError
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
@@ -104,8 +104,14 @@ def main(plan: Plan, rank: int, work: Path, store: Path | Store, gpu: int | None
         )
     # Whatever happened, what was recorded is kept; nothing may break into that.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    file = None
     events.write("writing", rank)
-    file = recorder.finish()
+    try:
+        file = recorder.finish()
+    except WriteError as error:
+        code = 1
+        what = f"could not write its recording ({error})"
+        events.write("error", rank, what=what, traceback="", connection=False)
     events.write("recorded", rank, file=file and file.name)
     if stopped:  # and now end of it, so that whoever waits sees why
         signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -8,7 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-__all__ = ["Nothing", "Recorder", "TorchRecorder"]
+__all__ = ["Nothing", "Recorder", "TorchRecorder", "WriteError"]
+
+
+class WriteError(Exception):
+    """What was recorded could not be written."""
 
 
 class Recorder(Protocol):
@@ -18,7 +22,7 @@ class Recorder(Protocol):
         """Begin."""
 
     def finish(self) -> Path | None:
-        """End, and write what there is. Returns the file, or None where there is none."""
+        """End, and write what there is. Returns the file, or None where there is none. Raises WriteError."""
 
 
 class Nothing:
@@ -50,7 +54,7 @@ class TorchRecorder:
         self.profile.start()
 
     def finish(self) -> Path | None:
-        """End, and write the profile."""
+        """End, and write the profile. Raises WriteError."""
         if self.profile is None:
             return None
         profile, self.profile = self.profile, None
@@ -58,9 +62,14 @@ class TorchRecorder:
         # A rank that is killed here leaves no half a file. Plain JSON: torch would gzip it line by line, which
         # takes twenty times as long as all the rest.
         part = self.path.with_name(f"part-{self.path.name}")
-        with _inside(part.parent):  # Kineto writes the path into the JSON as it is, quotes and all
-            profile.export_chrome_trace(part.name)
-        part.replace(self.path)
+        try:
+            with _inside(part.parent):  # Kineto writes the path into the JSON as it is, quotes and all
+                profile.export_chrome_trace(part.name)
+            part.replace(self.path)
+        except FileNotFoundError:  # Kineto says nothing, and leaves nothing
+            raise WriteError("the disk is full, or files may not be so large: see df, ulimit -f") from None
+        except OSError as error:
+            raise WriteError(error.strerror or str(error)) from None
         return self.path
 
 

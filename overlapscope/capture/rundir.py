@@ -14,12 +14,15 @@ from typing import Any
 from .. import run_file
 from ..errors import OptionError
 
-__all__ = ["SCHEMA_VERSION", "RunDir"]
+__all__ = ["REPORT", "SCHEMA_VERSION", "RunDir"]
 
 SCHEMA_VERSION = 1
 """Of run.json. A field that goes or changes its meaning raises it; a new field does not."""
 
 LOCK = "lock"
+REPORT = "nsys"
+"""Name of nsys's recording, without ending."""
+RECORDINGS = (f"{REPORT}.nsys-rep", f"{REPORT}.qdstrm")
 
 
 class RunDir:
@@ -98,6 +101,13 @@ class RunDir:
         """The ranks' profiles, in the order of the ranks."""
         return sorted(self.work.glob("rank*.json"), key=lambda file: int(file.stem.removeprefix("rank")))
 
+    def keep_recording(self) -> Path | None:
+        """Keep what nsys itself has written, which could not be made a trace. Returns the file, if there is one."""
+        for name in RECORDINGS:
+            if (self.work / name).is_file():
+                return (self.work / name).replace(self.path / name)
+        return None
+
     def keep_json(self) -> None:
         """Compress the ranks' profiles into a folder of their own."""
         self.json.mkdir(exist_ok=True)
@@ -141,7 +151,7 @@ class RunDir:
             if entry.name != LOCK:
                 entry.unlink()
         shutil.rmtree(self.json, ignore_errors=True)
-        for file in (self.trace, self.manifest):
+        for file in (self.trace, self.manifest, *(self.path / name for name in RECORDINGS)):
             file.unlink(missing_ok=True)
 
     def read_manifest(self) -> dict[str, Any] | None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import io
 import os
 import sys
-import time
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -22,13 +22,16 @@ from .convert import convert
 from .doctor import doctor
 from .export import export
 from .kernels import kernels
-from .options import SILENCE_S
+from .options import silence
 from .predict import predict
 from .report import report
 from .run import run
 from .scale import scale
 from .timeline import timeline
 from .workloads import workloads
+
+if TYPE_CHECKING:
+    from ..capture import World
 
 __all__ = ["app", "main"]
 
@@ -99,7 +102,8 @@ def _run(arguments: list[str]) -> int:
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except Interrupted as end:
-        return _say(str(end), end.exit_code)
+        world = _world()  # launchers end all processes of a node, which say so once
+        return end.exit_code if world is not None and not world.speaks else _say(str(end), end.exit_code)
     except OverlapscopeError as error:
         code = _say(str(error), error.exit_code)
         if isinstance(error, RunError) and error.detail:
@@ -132,21 +136,33 @@ def _wrong_call(error: Exception) -> int:
     context = getattr(error, "ctx", None)
     message = error.format_message() if hasattr(error, "format_message") else str(error)
     command = context.command_path if context is not None else "overlapscope"
-    if _one_of_many():
-        time.sleep(SILENCE_S)
+    who = _speaker(message)
+    if who is None:
+        silence()
         return 2
-    return _say(f"{message.rstrip('.')}; see {command} --help", 2)
+    return _say(f"{who}{message.rstrip('.')}; see {command} --help", 2)
 
 
-def _one_of_many() -> bool:
-    """Whether a launcher has started this call on this node several times, and another of them speaks."""
+def _speaker(message: str) -> str | None:
+    """What to write before a message; None where another process that a launcher has started here says it."""
+    from ..capture import is_mine
+
+    world = _world()
+    if world is None:
+        return ""
+    if not is_mine(world, message):
+        return None
+    return "" if world.speaks else f"rank {world.rank}: "
+
+
+def _world() -> World | None:
+    """Among whom a launcher has started this process; None where none has, or it cannot be told."""
     from ..capture import find
 
     try:
-        world = find(os.environ)
+        return find(os.environ)
     except OverlapscopeError:
-        return False
-    return world is not None and not world.speaks
+        return None
 
 
 def _say(message: str, code: int) -> int:

@@ -6,7 +6,7 @@ import inspect
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from ..formats.raw import Progress
 
 __all__ = [
-    "SILENCE_S",
     "Align",
     "Figures",
     "Force",
@@ -35,6 +34,7 @@ __all__ = [
     "one_voice",
     "parameters",
     "progress",
+    "silence",
 ]
 
 Paths = Annotated[
@@ -102,8 +102,7 @@ Force = Annotated[bool, typer.Option("--force", help="Replace the output file if
 
 Command = Callable[..., Any]
 
-SILENCE_S = 1.0
-"""How long a process that says nothing waits: once one fails launchers end all others, the one that speaks too."""
+SILENCE_S = 1.0  # once one process fails launchers end all others, the one that speaks too
 
 
 def borrowing(source: Command, *, without: Collection[str] = ()) -> Callable[[Command], Command]:
@@ -153,18 +152,29 @@ def keep_inputs(output: Path | None, paths: list[Path]) -> None:
         raise OptionError("is one of the files to read", "name another file", output)
 
 
+def silence() -> None:
+    """What a process that says nothing does: wait until the one that speaks has spoken, or the launcher ends all."""
+    from ..errors import Interrupted
+
+    with suppress(Interrupted):
+        time.sleep(SILENCE_S)
+
+
 @contextmanager
 def one_voice(world: World) -> Iterator[None]:
-    """What goes wrong is said by one process of a node; the exit code is that of all."""
+    """What goes wrong for several processes of a node is said by one of them; the exit code is that of all."""
+    from ..capture import is_mine
     from ..errors import OverlapscopeError
 
     try:
         yield
     except OverlapscopeError as error:
-        if world.speaks:
-            raise
-        time.sleep(SILENCE_S)
-        raise typer.Exit(error.exit_code) from None
+        if error.told_elsewhere or not is_mine(world, str(error)):
+            silence()
+            raise typer.Exit(error.exit_code) from None
+        if not (world.speaks or (error.about or "").startswith("rank ")):
+            error.owned_by(f"rank {world.rank}")
+        raise
 
 
 @contextmanager

@@ -47,7 +47,7 @@ def report(
     format: Annotated[Format, typer.Option("--format", help="How to lay the report out.")] = Format.TEXT,
     output: Output = None,
     by: Annotated[
-        Optional[By],  # noqa: UP045 typer reads it at run time, on 3.10 too
+        Optional[list[By]],  # noqa: UP045 typer reads it at run time, on 3.10 too
         typer.Option("--by", help="Break down by this, with every row; JSON gets it as by_range and so on."),
     ] = None,
     window: Window = None,
@@ -66,6 +66,9 @@ def report(
 
     if align not in ALIGN:
         raise OptionError(f"{align!r} is not known", f"choose from {', '.join(ALIGN)}", "--align")
+    if by is not None and len(by) > 1:
+        what = f"is given as {' and '.join(one.value for one in by)}, and a report breaks down by one thing"
+        raise OptionError(what, "give one", "--by")
     keep_inputs(output, paths)
     with progress() as tell:
         trace = formats.load(
@@ -77,7 +80,7 @@ def report(
             window=window,
             ranks=rank,
             step_pattern=step_pattern,
-            by=None if by is None else by.value,
+            by=by[0].value if by else None,
             align=align,
             peak=peak_of(trace, link),
         )

@@ -111,11 +111,14 @@ def _refuse(world: World) -> None:
         raise OptionError(what, "call it once; or overlapscope run for each size, then scale DIR...", "scale")
 
 
+LONG = 4000  # digits of what Python does not read as a number any more, about
+
+
 def _sizes(tp: str | None) -> list[int]:
     if tp is None:
         raise OptionError("is missing", "give the numbers of ranks, such as --tp 1,2,4,8", "--tp")
     words = [word.strip() for word in tp.split(",")]
-    if not all(word.isascii() and word.isdecimal() and int(word) for word in words):
+    if not all(word.isascii() and word.isdecimal() and len(word) < LONG and int(word) for word in words):
         raise OptionError(f"cannot read {tp!r}", "give numbers of ranks, such as 1,2,4,8", "--tp")
     sizes = sorted({int(word) for word in words})
     if len(sizes) < 2:

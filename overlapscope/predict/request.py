@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..capture import own
+from ..capture.plan import refuse_huge
 from ..errors import OptionError
 from .gpus import GPUS, Gpu
 from .machine import Constant, Route, machine, overridden, route
@@ -65,6 +66,14 @@ def _answer(request: Request) -> Prediction:
     presets = own.part("presets")
     _among("--preset", request.preset, presets.LAYERS)
     _among("--gpu", request.gpu, GPUS)
+    for option, value in {
+        "tp": request.tp,
+        **request.dimensions,
+        **request.layout,
+        **request.constants,
+    }.items():
+        if isinstance(value, int):
+            refuse_huge(option, value)
     if request.tp < 1:
         raise OptionError(f"is {request.tp}", "give 1 or more", "--tp")
     gpu = GPUS[request.gpu]
@@ -72,6 +81,9 @@ def _answer(request: Request) -> Prediction:
     shape = _shape(presets.PRESETS[request.preset], presets.LAYERS[request.preset], request.dimensions)
     config = _config(shape, request)
     config.check(request.tp, "cuda")
+    if request.dimensions.get("kv_heads") is None and shape.heads % shape.kv_heads:
+        what = f"{shape.heads} is no multiple of the {shape.kv_heads} heads of keys and values of {request.preset}"
+        raise OptionError(what, f"give one, or --kv-heads {shape.heads}", "--heads")
     shape.check(request.tp)
     routes = _routes(request, gpu)
     layout = Layout(**{name: getattr(config, name) for name in request.layout})

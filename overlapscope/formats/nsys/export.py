@@ -19,13 +19,10 @@ from ...errors import InputError, NotATraceError
 from ...intervals import Int64
 from ...trace import NA
 from .schema import (
+    ACTIVITY_TABLES,
     GRAPH_TABLE,
     KERNEL_TABLE,
-    MEMCPY_TABLE,
-    MEMSET_TABLE,
     METADATA_TABLES,
-    NVTX_TABLE,
-    RUNTIME_TABLE,
 )
 
 __all__ = ["HOW_TO_TRACE_GRAPHS", "Export", "codes_of", "no_ops"]
@@ -149,10 +146,9 @@ def _immutable(path: Path) -> str:
 
 
 def _check_tables(export: Export) -> None:
-    known = [KERNEL_TABLE, MEMCPY_TABLE, MEMSET_TABLE, GRAPH_TABLE, NVTX_TABLE, RUNTIME_TABLE]
     if not export.columns:
         raise InputError("is an empty SQLite file", "export the report again", export.path)
-    if not any(t in export.columns for t in (*METADATA_TABLES, *known)):
+    if not any(t in export.columns for t in (*METADATA_TABLES, *ACTIVITY_TABLES)):
         some = ", ".join(sorted(export.columns)[:3])
         raise NotATraceError(
             f"is SQLite, but not an nsys export (it has no kernel table; it holds {some})",

@@ -13,12 +13,14 @@ import pandas as pd
 
 from ... import __version__
 from ...classify import Kind
-from ...errors import OptionError
+from ...errors import InputError, OptionError
 from ...files import replacing
 from ...markers import DOMAIN
 from ...trace import NA, Trace
 from ..raw import COPY_KINDS, MEMSET_NAME, copy_name, shape_numbers
+from .export import Export
 from .schema import (
+    ACTIVITY_TABLES,
     EVENT_CATEGORY,
     EVENT_DOMAIN,
     EVENT_MARK,
@@ -163,14 +165,27 @@ def write(trace: Trace, path: Path, *, force: bool = False) -> None:
 
 
 def annotate(path: Path, command: str, warnings: Sequence[str]) -> None:
-    """Say in an export of nsys's which run it is of: the command, and what a reader must know."""
+    """Say in an export of nsys's which run it is of: the command, and what a reader must know.
+
+    Raises
+    ------
+    InputError
+        It is damaged, or holds nothing that a program did.
+    """
+    import sqlite3
+
     import sqlite_utils
 
+    with Export(path) as export:
+        if not any(name in export.columns for name in ACTIVITY_TABLES):
+            raise InputError("holds nothing that the program did", "record it again", path)
     database = sqlite_utils.Database(path)
     try:
-        there = [name for name in METADATA_TABLES if name in database.table_names()]
+        there = [name for name in METADATA_TABLES if name in export.columns]
         told = json.dumps({"command": command, "warnings": list(warnings)})
         database.table(*there[:1] or METADATA_TABLES[1:2]).insert({"name": RUN_KEY, "value": told})
+    except sqlite3.Error as error:
+        raise InputError(f"cannot be written ({error})", None, path) from error
     finally:
         database.close()
 
