@@ -4,41 +4,26 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
-from ..classify import Classifier, Collective, Kind, Verdict
+from ..classify import Classifier, Kind, Verdict
 from ..errors import InputError
-from ..intervals import Int64, Spans, intersect, measure, shift, span
+from ..intervals import Spans, intersect, measure, span
 from ..trace import (
-    LANE_COLUMNS,
-    NA,
     NAME_COLUMNS,
-    NOT_ALIGNED,
     RANGE_COLUMNS,
-    RANK_COLUMNS,
     Dropped,
     Provenance,
     Trace,
-    collectives,
     empty_ranges,
-    kinds,
 )
-from .raw import FROM_NAME, RawTrace, Unit, within
+from .op_table import Int32, Ops, build, communicators, refine_collectives
+from .ranks import RankOf, bring_clocks_together, number_ranks
+from .raw import RawTrace, within
 
 __all__ = ["assemble"]
-
-Int32 = npt.NDArray[np.int32]
-Int8 = npt.NDArray[np.int8]
-
-KIND_CODE = {kind: code for code, kind in enumerate(Kind)}
-COLLECTIVE_CODE = {collective: code for code, collective in enumerate(Collective)}
-
-# A kernel's name tells these only vaguely (NCCL runs all-to-all as send/recv); what the program recorded wins.
-VAGUE = [COLLECTIVE_CODE[Collective.OTHER], COLLECTIVE_CODE[Collective.SEND_RECV]]
 
 # From this share on, the profiler's own stalls are a visible part of what looks like idle time.
 OVERHEAD_SHARE = 0.05
@@ -57,15 +42,15 @@ def assemble(files: Sequence[RawTrace], classifier: Classifier, *, session_clock
     for file in files:
         _drop_backward(file)
     host = _one_kind_of_lanes(files)
-    ranks, rank_of, ranks_from, recorded = _number_ranks(files)
-    origin, clock = _bring_clocks_together(files, session_clock)
+    ranks, rank_of, ranks_from, recorded = number_ranks(files)
+    origin, clock = bring_clocks_together(files, session_clock)
     names, name_of = _merge_names(files)
     verdicts = [classifier.host(n) if host else classifier.kernel(n, short) for n, short in names]
     shapes, shape_of = _merge_shapes(files)
     stalls = _stalls(files, rank_of)
-    ops, lanes = _ops(files, rank_of, name_of, shape_of, verdicts)
+    ops, lanes = build(files, rank_of, name_of, shape_of, verdicts)
     ranges = _ranges(files, rank_of)
-    _refine_collectives(ops, ranges, verdicts, classifier)
+    refine_collectives(ops, ranges, verdicts, classifier)
     provenance = Provenance(
         sources=tuple(file.source for file in files),
         lanes=files[0].lanes,
@@ -93,7 +78,7 @@ def assemble(files: Sequence[RawTrace], classifier: Classifier, *, session_clock
         lanes,
         ranks,
         provenance,
-        communicators=tuple(_communicators(files)),
+        communicators=tuple(communicators(files)),
         shapes=shapes,
         stalls=stalls,
         graphs=_graphs(files, rank_of),
@@ -116,9 +101,6 @@ def _drop_backward(file: RawTrace) -> None:
         raise InputError("holds no ops that could be used", "record it again", file.source.path)
 
 
-# -- ranks and clocks ----------------------------------------------------------------------------------------
-
-
 def _one_kind_of_lanes(files: Sequence[RawTrace]) -> bool:
     gpu = [f for f in files if f.lanes == "gpu"]
     host = [f for f in files if f.lanes == "host"]
@@ -129,94 +111,6 @@ def _one_kind_of_lanes(files: Sequence[RawTrace]) -> bool:
             host[0].source.path,
         )
     return bool(host)
-
-
-RankOf = dict[tuple[int, int], int]
-"""Rank by (file, unit)."""
-
-
-def _number_ranks(files: Sequence[RawTrace]) -> tuple[pd.DataFrame, RankOf, str, bool]:
-    """Recorded ranks where every unit has one; else the order of (file, process, device). And which of the two."""
-    listed = [(f, u, unit) for f, file in enumerate(files) for u, unit in enumerate(file.units)]
-    recorded = all(unit.rank is not None for _, _, unit in listed)
-    if recorded:
-        rank_of = {(f, u): int(unit.rank or 0) for f, u, unit in listed}
-        how = "; ".join(dict.fromkeys(file.ranks_from or "" for file in files))
-        _refuse_one_rank_twice(files, listed)
-    else:
-        listed.sort(
-            key=lambda item: (
-                item[0],
-                item[2].order,
-                item[2].pid or 0,
-                item[2].process,
-                -1 if item[2].device is None else item[2].device,
-            )
-        )
-        rank_of = {(f, u): rank for rank, (f, u, _) in enumerate(listed)}
-        known = sum(unit.rank is not None for _, _, unit in listed)
-        order = (
-            "files in natural order, then process, then device" if len(files) > 1 else "process, then device"
-        )
-        how = f"not recorded: numbered by {order}"
-        if len(files) == 1 and files[0].numbered is not None:
-            how = files[0].numbered
-        elif known:
-            how = f"recorded for {known} of {len(listed)} only, so all are numbered by {order}"
-    rows = sorted(
-        (
-            rank_of[f, u],
-            NA if unit.device is None else unit.device,
-            NA if unit.pid is None else unit.pid,
-            unit.gpu,
-            files[f].source.path,
-            f << 32 | unit.clock,
-        )
-        for f, u, unit in listed
-    )
-    # As objects, since a path that is not UTF-8 is no text to pandas.
-    ranks = pd.DataFrame(rows, columns=list(RANK_COLUMNS), dtype=object)
-    ranks["clock"] = pd.factorize(ranks["clock"])[0]
-    return ranks.astype(dict.fromkeys(("rank", "device", "pid"), "int64")), rank_of, how, recorded
-
-
-def _refuse_one_rank_twice(files: Sequence[RawTrace], listed: list[tuple[int, int, Unit]]) -> None:
-    seen: dict[int, str] = {}
-    for f, _, unit in listed:
-        path = files[f].source.path
-        assert unit.rank is not None
-        if unit.rank in seen:
-            raise InputError(
-                f"says it is rank {unit.rank}, and so does {seen[unit.rank]}",
-                "give one file per rank",
-                path,
-            )
-        seen[unit.rank] = path
-
-
-def _bring_clocks_together(files: Sequence[RawTrace], session_clock: bool) -> tuple[int | None, str]:
-    """Shift every file to the earliest one's time 0, by their wall clocks."""
-    if len(files) == 1:
-        return files[0].origin_ns, files[0].clock or "one file, one clock"
-    if not session_clock:
-        return None, f"{NOT_ALIGNED}, as asked for: each file's own; times of ranks do not compare"
-    origins = [f.origin_ns for f in files]
-    known = [o for o in origins if o is not None]
-    if len(known) < len(files):
-        return None, f"{NOT_ALIGNED}: not every file records its wall clock; times of ranks do not compare"
-    first = min(known)
-    for file, origin in zip(files, known, strict=True):
-        _shift(file, origin - first)
-    return first, "by each file's recorded wall clock"
-
-
-def _shift(file: RawTrace, by: int) -> None:
-    for table, columns in ((file.ops, ("start", "end", "launch")), (file.ranges, ("start", "end"))):
-        for column in columns:
-            values = getattr(table, column)
-            values[values != NA] += by
-    file.overhead = {key: shift(spans, by) for key, spans in file.overhead.items()}
-    file.graphs = {key: shift(spans, by) for key, spans in file.graphs.items()}
 
 
 # -- names ---------------------------------------------------------------------------------------------------
@@ -256,168 +150,6 @@ def _name_table(names: list[tuple[str, str | None]], verdicts: list[Verdict]) ->
     return pd.DataFrame(rows, columns=list(NAME_COLUMNS)).astype(
         {c: object for c in NAME_COLUMNS if c != "fused_comm"}
     )
-
-
-# -- ops -----------------------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class _Ops:
-    start: Int64
-    end: Int64
-    rank: Int32
-    lane: Int32
-    name: Int32
-    kind: Int8
-    collective: Int8
-    launch: Int64
-    thread: Int64
-    bytes: Int64
-    group: Int32
-    communicator: Int32
-    sequence: Int32
-    shape: Int32
-
-    def frame(self) -> pd.DataFrame:
-        columns = {column: getattr(self, column) for column in self.__slots__}
-        columns["kind"] = kinds(self.kind)
-        columns["collective"] = collectives(self.collective)
-        return pd.DataFrame(columns, copy=False)
-
-
-def _ops(
-    files: Sequence[RawTrace],
-    rank_of: RankOf,
-    name_of: list[Int32],
-    shape_of: list[Int32],
-    verdicts: list[Verdict],
-) -> tuple[_Ops, pd.DataFrame]:
-    def joined(column: str) -> npt.NDArray:  # type: ignore[type-arg]
-        parts = [getattr(file.ops, column) for file in files]
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-    rank = np.concatenate(
-        [
-            np.array([rank_of[f, u] for u in range(len(file.units))], np.int32)[file.ops.unit]
-            for f, file in enumerate(files)
-        ]
-    )
-    name = np.concatenate([name_of[f][file.ops.name] for f, file in enumerate(files)])
-    numbers = _communicators(files)
-    communicator = np.concatenate(
-        [
-            np.array([*(numbers[n] for n in file.communicators), -1], np.int32)[file.ops.communicator]
-            for file in files
-        ]
-    )
-    shape = np.concatenate([shape_of[f][file.ops.shape] for f, file in enumerate(files)])
-    device = np.concatenate(
-        [
-            np.array([NA if u.device is None else u.device for u in file.units], np.int64)[file.ops.unit]
-            for file in files
-        ]
-    )
-    lane, lanes = _lanes(rank, device, joined("stream"), files[0].lanes)
-    del device
-    order = _order(rank, joined("start"))
-
-    def sorted_(values: npt.NDArray) -> npt.NDArray:  # type: ignore[type-arg]
-        if order is None or (values == values[0]).all():  # a column of which nothing is known is in any order
-            return values
-        return values[order]
-
-    name = sorted_(name)
-    kind_of = np.array([KIND_CODE[v.kind or Kind.COMPUTE] for v in verdicts], np.int8)
-    collective_of = np.array(
-        [-1 if v.collective is None else COLLECTIVE_CODE[v.collective] for v in verdicts], np.int8
-    )
-    collective = collective_of[name]
-    recorded = sorted_(joined("collective"))
-    told = (recorded != FROM_NAME) & (collective >= 0)
-    collective[told] = recorded[told]
-    ops = _Ops(
-        start=sorted_(joined("start")),
-        end=sorted_(joined("end")),
-        rank=sorted_(rank),
-        lane=sorted_(lane),
-        name=name,
-        kind=kind_of[name],
-        collective=collective,
-        launch=sorted_(joined("launch")),
-        thread=sorted_(joined("thread")),
-        bytes=sorted_(joined("bytes")),
-        group=sorted_(joined("group")),
-        communicator=sorted_(communicator),
-        sequence=sorted_(joined("sequence")),
-        shape=sorted_(shape),
-    )
-    return ops, lanes
-
-
-def _communicators(files: Sequence[RawTrace]) -> dict[str, int]:
-    """The communicators of all files, numbered by what names them."""
-    return {name: i for i, name in enumerate(dict.fromkeys(n for file in files for n in file.communicators))}
-
-
-def _order(rank: Int32, start: Int64) -> Int64 | None:
-    """Positions that sort by (rank, start), or None where nothing is to be done."""
-    if bool(np.all((rank[1:] > rank[:-1]) | ((rank[1:] == rank[:-1]) & (start[1:] >= start[:-1])))):
-        return None
-    by_start = None if bool(np.all(start[1:] >= start[:-1])) else np.argsort(start, kind="stable")
-    # numpy sorts 16-bit keys by radix, in linear time; a rank beyond that is not seen in practice.
-    narrow = rank.astype(np.int16) if rank.max() < np.iinfo(np.int16).max else rank
-    if by_start is None:
-        return np.argsort(narrow, kind="stable")
-    return by_start[np.argsort(narrow[by_start], kind="stable")]
-
-
-def _lanes(rank: Int32, device: Int64, stream: npt.NDArray, kind: str) -> tuple[Int32, pd.DataFrame]:  # type: ignore[type-arg]
-    """Number the lanes by (rank, device, stream), so that a lower lane is a lower stream."""
-    pair, pairs = pd.factorize(rank.astype(np.int64) << 32 | (device & 0xFFFFFFFF))
-    code, codes = pd.factorize((pair << 32) | (stream.astype(np.int64) & 0xFFFFFFFF))
-    owner = pairs[codes >> 32]
-    table = pd.DataFrame(
-        {
-            "rank": (owner >> 32).astype(np.int64),
-            "device": np.where((owner & 0xFFFFFFFF) == (NA & 0xFFFFFFFF), NA, owner & 0xFFFFFFFF)
-            if kind == "host"
-            else owner & 0xFFFFFFFF,
-            "stream": codes & 0xFFFFFFFF,
-        }
-    )
-    order = np.lexsort((table["stream"], table["device"], table["rank"]))
-    place = np.empty(len(order), np.int32)
-    place[order] = np.arange(len(order), dtype=np.int32)
-    table = table.iloc[order].reset_index(drop=True)
-    word = "thread" if kind == "host" else "stream"
-    table["label"] = [f"{word} {s}" for s in table["stream"]]
-    return place[code], table[list(LANE_COLUMNS)]
-
-
-def _refine_collectives(
-    ops: _Ops, ranges: pd.DataFrame, verdicts: list[Verdict], classifier: Classifier
-) -> None:
-    """Where a kernel's name is vague, take the collective of the annotation it was launched in."""
-    vague = np.flatnonzero(np.isin(ops.collective, VAGUE) & (ops.launch != NA))
-    if not len(vague) or not len(ranges):
-        return
-    meaning = {
-        name: COLLECTIVE_CODE[found]
-        for name in ranges["name"].cat.categories
-        # PyTorch's emit_nvtx adds to a name: "nccl:all_to_all, op_id = 990760".
-        if (found := classifier.annotation(name.split(",", 1)[0])) is not None
-        and COLLECTIVE_CODE[found] not in VAGUE
-    }
-    if not meaning:
-        return
-    telling = ranges[ranges["name"].isin(list(meaning)) & (ranges["end"] != NA)]
-    for (rank, thread), group in telling.groupby(["rank", "thread"]):
-        here = vague[(ops.rank[vague] == rank) & (ops.thread[vague] == thread)]
-        start, end = group["start"].to_numpy(), group["end"].to_numpy()
-        at = np.searchsorted(start, ops.launch[here], side="right") - 1
-        inside = (at >= 0) & (ops.launch[here] < end[at])
-        code = np.array([meaning[n] for n in group["name"]], np.int8)
-        ops.collective[here[inside]] = code[at[inside]]
 
 
 # -- ranges and warnings -------------------------------------------------------------------------------------
@@ -487,7 +219,7 @@ def _graphs(files: Sequence[RawTrace], rank_of: RankOf) -> dict[int, Spans]:
     }
 
 
-def _overhead_warnings(stalls: Mapping[int, Spans], ops: _Ops) -> list[str]:
+def _overhead_warnings(stalls: Mapping[int, Spans], ops: Ops) -> list[str]:
     """Say where the profiler's own stalls (buffer flushes and the like) fill a visible part of a rank's time."""
     warnings = []
     for rank, spans in stalls.items():
