@@ -155,7 +155,15 @@ def test_no_more_than_there_is_compute_to_hide_it(tmp_path: Path) -> None:
         costs(gpu(tmp_path, (ALL_REDUCE, 0, 900, 7), (GEMM, 900, 1000, 7)))["comm-on-compute-stream"] == 100
     )
     ops = ((ALL_REDUCE, 0, 900, 20), (GEMM, 860, 960, 7))
-    assert costs(gpu(tmp_path, *ops))["exposed-transfer"] == 60
+    said = costs(gpu(tmp_path, *ops))
+    assert (said["exposed-transfer"], said["comm-bound"]) == (60, 800)
+
+
+def test_compute_that_could_hide_all_of_it_leaves_nothing_bound(tmp_path: Path) -> None:
+    """450 exposed; 449 of compute do not do, 450 do."""
+    assert "comm-bound" not in costs(gpu(tmp_path, (ALL_REDUCE, 0, 450, 20), (GEMM, 450, 900, 7)))
+    short = (ALL_REDUCE, 0, 450, 20), (GEMM, 450, 850, 7)
+    assert costs(gpu(tmp_path, *short))["comm-bound"] == 50
 
 
 def test_hidden_communication_is_no_finding(tmp_path: Path) -> None:

@@ -80,7 +80,10 @@ def test_a_sweep_has_none(tmp_path: Path) -> None:
     ("file", "ids"),
     [
         ("nsys/pp-2rank-h100-schema3.25.sqlite", ["launch-gaps", "comm-on-compute-stream"]),
-        ("nsys/ddp-2rank-rtx3090-schema3.27.sqlite", ["host-pauses", "launch-gaps", "profiler-overhead"]),
+        (
+            "nsys/ddp-2rank-rtx3090-schema3.27.sqlite",
+            ["host-pauses", "launch-gaps", "comm-bound", "profiler-overhead"],
+        ),
         (
             "nsys/graph-trace-schema3.24.sqlite",
             ["launch-gaps", "profiler-overhead", "unknown-kernels", "graph-trace"],

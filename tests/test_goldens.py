@@ -104,7 +104,14 @@ Findings, worst first; they share time, so costs do not add up
    Try: as much work as the others have, and cores of its own, whatever else
    runs on them moved away.
 
-2. 0.639 ms a step, 8.0 %: Communication that nothing hides
+2. 0.759 ms a step, 9.5 %: More communication than compute could hide
+   1.398 ms of exposed transfer, and compute to hide 638.908 µs of it. Most in
+   backward / layer 0.grad / attn.qkv.grad / attn.qkv.grad.all_reduce.
+   Try: less to send or more to compute: fewer ranks a layer, a faster link, a
+   smaller dtype on the wire, larger sequences or batches; no schedule can hide
+   it.
+
+3. 0.639 ms a step, 8.0 %: Communication that nothing hides
    all_reduce: 1.398 ms of exposed transfer in 16 ops; there is compute to hide
    638.908 µs of it. Most in backward / layer 0.grad / attn.qkv.grad /
    attn.qkv.grad.all_reduce.
@@ -112,7 +119,7 @@ Findings, worst first; they share time, so costs do not add up
    --tp-comm-overlap, PyTorch async TP), backward collectives under weight
    gradients, gradient buckets, prefetched all-gathers.
 
-3. 0.427 ms a step, 5.3 %: Too few steps to tell
+4. 0.427 ms a step, 5.3 %: Too few steps to tell
    2 steps a rank, from 7.560 ms to 8.414 ms; the cost is half of the
    difference.
    Try: record 10 steps after the warm-up (overlapscope run --steps 10 --warmup

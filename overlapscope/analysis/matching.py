@@ -101,7 +101,7 @@ class _Key(NamedTuple):
     collective: str
 
     def __str__(self) -> str:
-        return self.collective or "collectives of one communicator"
+        return self.collective or "collective"
 
 
 def match(trace: Trace, align: str = "collectives") -> Matching:

@@ -230,6 +230,10 @@ def spread(document: Document) -> str:
     window, mad = spreads["window_median_ns"].mean(), spreads["window_mad_ns"].mean()
     unit = scale(window)
     exposed = duration(spreads["exposed_comm_median_ns"].mean(), unit)
+    if spreads["n_steps"].max() == 1:
+        return (
+            f"One step: {duration(window, unit)}, {exposed} of it exposed; how far steps spread is not known."
+        )
     text = f"Steps: median {duration(window, unit)} (spread {duration(mad, unit)}), {exposed} of it exposed."
     out = document.steps.outliers
     if not len(out):

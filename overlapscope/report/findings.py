@@ -105,11 +105,21 @@ def _on_compute_stream(e: Mapping[str, Any]) -> str:
 
 
 def _alone(e: Mapping[str, Any]) -> str:
-    maybe = "" if e["known_to_be_transfer"] else ", in which waiting for late ranks may be,"
     return (
-        f"{_names(e['collectives'])}: {duration(e['exposed_transfer_ns'])} of exposed transfer{maybe} "
+        f"{_names(e['collectives'])}: {duration(e['exposed_transfer_ns'])} of exposed transfer{_maybe(e)} "
         f"in {_times(e['n_ops'], 'op')}; there is compute to hide {duration(e['hideable_ns'])} of it."
     )
+
+
+def _beyond(e: Mapping[str, Any]) -> str:
+    return (
+        f"{duration(e['exposed_transfer_ns'])} of exposed transfer{_maybe(e) or ','} and compute to hide "
+        f"{duration(e['hideable_ns'])} of it."
+    )
+
+
+def _maybe(e: Mapping[str, Any]) -> str:
+    return "" if e["known_to_be_transfer"] else ", in which waiting for late ranks may be,"
 
 
 def _straggler(e: Mapping[str, Any]) -> str:
@@ -176,6 +186,7 @@ SAID: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "profiler-overhead": lambda e: f"Part of {duration(e['idle_ns'])} that look idle.",
     "comm-on-compute-stream": _on_compute_stream,
     "exposed-transfer": _alone,
+    "comm-bound": _beyond,
     "straggler": _straggler,
     "skew": _skew,
     "slow-link": _slow,

@@ -23,10 +23,11 @@ what shares one of them can still hide under the others."""
 
 
 def exposed_communication(facts: Facts) -> Iterator[Found]:
-    """Communication on the compute stream, and communication that nothing hides elsewhere."""
+    """Communication on the compute stream, what nothing hides elsewhere, and what nothing could hide."""
     shared = _on_compute_stream(facts)
     yield _on_the_compute_stream(facts, shared)
     yield _alone(facts, ~shared)
+    yield _beyond(facts)
 
 
 def _on_the_compute_stream(facts: Facts, comm: Rows) -> Found:
@@ -87,6 +88,36 @@ def _alone(facts: Facts, apart: Rows) -> Found:
         "compute to run beside it: chunked or ring GEMMs (Megatron --tp-comm-overlap, PyTorch async TP), backward "
         "collectives under weight gradients, gradient buckets, prefetched all-gathers",
         facts.comm_ops[apart & _of(facts, ranks)],
+        transfer[mine].to_numpy(),
+    )
+
+
+def _beyond(facts: Facts) -> Found:
+    """Exposed transfer for which there is no compute: no schedule can hide it.
+
+    Cost: of each rank its exposed time after the last rank has begun (all exposed time, where that is not known)
+    less compute that has no communication beside it.
+    """
+    some = facts.overlap.instances
+    transfer = some["exposed_ns"] - some["exposed_wait_ns"].fillna(0).astype("int64")
+    exposed = {int(rank): int(ns) for rank, ns in transfer.groupby(some["rank"]).sum().items()}
+    hideable = _hideable(facts, exposed)
+    cost = {rank: ns - hideable[rank] for rank, ns in exposed.items()}
+    ranks = tuple(rank for rank, ns in cost.items() if ns)
+    mine = some["rank"].isin(ranks)
+    return Found(
+        "comm-bound",
+        "More communication than compute could hide",
+        sum(cost.values()),
+        ranks,
+        {
+            "exposed_transfer_ns": facts.each(int(transfer[mine].sum()), ranks or None),
+            "hideable_ns": facts.each(sum(hideable[rank] for rank in ranks), ranks or None),
+            "known_to_be_transfer": bool(some.loc[mine, "exposed_wait_ns"].notna().all()),
+        },
+        "less to send or more to compute: fewer ranks a layer, a faster link, a smaller dtype on the wire, "
+        "larger sequences or batches; no schedule can hide it",
+        facts.comm_ops[_of(facts, ranks)],
         transfer[mine].to_numpy(),
     )
 
