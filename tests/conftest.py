@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
 
@@ -11,6 +12,11 @@ from hypothesis import settings
 # A deadline would be a timed assertion: on a busy machine it fails without a defect.
 settings.register_profile("without deadlines", deadline=None)
 settings.load_profile("without deadlines")
+
+# What starts the tests in the background may ignore these, and a command heeds that: the tests send them.
+for _number, _usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, _usual)
 
 sys.path.insert(0, str(Path(__file__).parent))
 
