@@ -282,6 +282,7 @@ def test_a_full_disk_is_told(export: Path, redirect: str) -> None:
     done = subprocess.run(
         f"{sys.executable} -m overlapscope report {export} {redirect}",
         shell=True,
+        env={name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"},
         capture_output=True,
         text=True,
         check=False,

@@ -109,13 +109,13 @@ def _run(arguments: list[str]) -> int:
         if isinstance(error, RunError) and error.detail:
             print(error.detail.rstrip(), file=sys.stderr)
         return code
-    except BrokenPipeError:
-        # The reader went away (head, less); point stdout elsewhere so that the exit flush stays silent.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # the reader went away (head, less)
+        _let_go_of_output()
         return 0
     except OSError as error:
         if os.environ.get("OVERLAPSCOPE_DEBUG"):
             raise
+        _let_go_of_output()
         return _say(f"cannot read or write ({error.strerror or error})", 1)
     except MemoryError:
         return _say("out of memory: the trace is larger than this machine holds", 1)
@@ -129,6 +129,14 @@ def _run(arguments: list[str]) -> int:
             "please report it with the output under OVERLAPSCOPE_DEBUG=1",
             1,
         )
+
+
+def _let_go_of_output() -> None:
+    """Point standard output elsewhere if it takes nothing more, so that Python's own flush at the exit succeeds."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _wrong_call(error: Exception) -> int:
