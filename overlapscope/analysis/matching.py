@@ -25,7 +25,7 @@ from .clocks import ONE_CLOCK, Clock, Clocks, fit
 from .sequences import TOGETHER
 from .sequences import places as places_of
 
-__all__ = ["ALIGN", "Matching", "Refused", "match"]
+__all__ = ["ALIGN", "Matching", "Refused", "check_align", "match"]
 
 ALIGN = ("collectives", "session", "none")
 """What brings the clocks of several files together: the ends of collectives, the recorded wall clock, nothing."""
@@ -104,6 +104,12 @@ class _Key(NamedTuple):
         return self.collective or "collective"
 
 
+def check_align(align: str) -> None:
+    """Raise OptionError unless it is one of :data:`ALIGN`; for who would rather know before a trace is read."""
+    if align not in ALIGN:
+        raise OptionError(f"{align!r} is not known", f"choose from {', '.join(ALIGN)}", "--align")
+
+
 def match(trace: Trace, align: str = "collectives") -> Matching:
     """Match the collectives of a trace over its ranks.
 
@@ -119,8 +125,7 @@ def match(trace: Trace, align: str = "collectives") -> Matching:
     OptionError
         `align` is none of them.
     """
-    if align not in ALIGN:
-        raise OptionError(f"{align!r} is not known", f"choose from {', '.join(ALIGN)}", "--align")
+    check_align(align)
     comm = _comm(trace)
     groups, refused = _groups(trace, comm)
     comm = comm[groups >= 0].assign(match=groups[groups >= 0])

@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from ..errors import OptionError
 from .options import (
     Align,
     Force,
@@ -45,12 +44,11 @@ def export(
 ) -> None:
     """Write all ops and ranges, each rank's exposed communication on a track of its own."""
     from .. import formats
-    from ..analysis.matching import ALIGN
+    from ..analysis.matching import check_align
     from ..formats import perfetto
     from ..report import document, tracks
 
-    if align not in ALIGN:
-        raise OptionError(f"{align!r} is not known", f"choose from {', '.join(ALIGN)}", "--align")
+    check_align(align)
     keep_inputs(output, paths)
     with progress() as tell:
         trace = formats.load(

@@ -61,11 +61,10 @@ def report(
 ) -> None:
     """Show how much communication hid under compute, rank by rank, exact to the nanosecond."""
     from .. import formats
-    from ..analysis.matching import ALIGN
+    from ..analysis.matching import check_align
     from ..report import document
 
-    if align not in ALIGN:
-        raise OptionError(f"{align!r} is not known", f"choose from {', '.join(ALIGN)}", "--align")
+    check_align(align)
     if by is not None and len(by) > 1:
         what = f"is given as {' and '.join(one.value for one in by)}, and a report breaks down by one thing"
         raise OptionError(what, "give one", "--by")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import InputError, OptionError
+from ..errors import InputError
 from .options import classifier
 
 if TYPE_CHECKING:
@@ -37,10 +37,9 @@ class Reading:
     @classmethod
     def by(cls, rules: Path | None, tell: Progress, align: str, **options: Any) -> Reading:
         """From options as they were given. Raises OptionError and RulesError."""
-        from ..analysis.matching import ALIGN
+        from ..analysis.matching import check_align
 
-        if align not in ALIGN:
-            raise OptionError(f"{align!r} is not known", f"choose from {', '.join(ALIGN)}", "--align")
+        check_align(align)
         return cls(classifier(rules), tell, align=align, **options)
 
     def runs(self, paths: Iterable[Path]) -> list[Run]:
