@@ -259,9 +259,10 @@ def test_two_torchrun_agents_in_networks_of_their_own(tmp_path: Path, spawned: d
 # -- runs that do not ----------------------------------------------------------------------------------------
 
 
-def wait_for(file: Path, kind: str, count: int) -> list[Event]:
+def wait_for(file: Path, **counts: int) -> list[Event]:
+    """Until so many events of each kind are there. Who starts a rank may say so after the rank's first steps."""
     reader, events, deadline = EventReader(file), list[Event](), time.monotonic() + 60
-    while sum(e.kind == kind for e in events) < count:
+    while any(sum(e.kind == kind for e in events) < count for kind, count in counts.items()):
         assert time.monotonic() < deadline, [e.kind for e in events]
         time.sleep(0.05)
         events += reader.new()
@@ -280,7 +281,7 @@ def test_a_killed_rank_is_named_once_and_what_was_recorded_is_kept(tmp_path: Pat
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
     command = [*torchrun, "--master-port", str(free_port()), *RUN, "--steps", "3000", "-o", "out"]
     process = start(command, tmp_path)
-    events = wait_for(tmp_path / "out" / ".capture" / "events.jsonl", "done", 6)
+    events = wait_for(tmp_path / "out" / ".capture" / "events.jsonl", started=2, done=6)
     pids = {e.rank: e.fields["pid"] for e in events if e.kind == "started"}
     os.kill(pids[1], signal.SIGKILL)
     ((code, out, err),) = ended([process])
@@ -300,7 +301,7 @@ def test_another_nodes_rank_that_died_is_told_apart_from_ones_own(tmp_path: Path
     processes = [
         start([sys.executable, *RUN, "--steps", "3000", "-o", "out"], tmp_path, **env) for env in srun(2)
     ]
-    events = wait_for(tmp_path / "out" / "node1" / ".capture" / "events.jsonl", "done", 3)
+    events = wait_for(tmp_path / "out" / "node1" / ".capture" / "events.jsonl", started=1, done=3)
     os.kill(next(e.fields["pid"] for e in events if e.kind == "started"), signal.SIGKILL)
     first, second = ended(processes)
     assert (first[0], second[0]) == (1, 1)
