@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from heapq import heappop, heappush
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +26,7 @@ __all__ = [
     "innermost",
     "intersect",
     "measure",
+    "meets",
     "nesting",
     "outermost",
     "shift",
@@ -121,8 +123,8 @@ def intersect(a: Spans, b: Spans) -> Spans:
     if len(a) == 0 or len(b) == 0:
         return EMPTY
     # Each span of `a` meets a run of consecutive spans of `b`; lay the pairs out flat.
-    first = np.searchsorted(b.end, a.start, side="right")
-    last = np.searchsorted(b.start, a.end, side="left")
+    first = _places(b.end, a.start, "right")
+    last = _places(b.start, a.end, "left")
     count = np.maximum(last - first, 0)
     left = np.repeat(np.arange(len(a)), count)
     if len(left) == 0:
@@ -151,6 +153,16 @@ def measure(a: Spans) -> int:
 def covered(a: Spans, start: Int64, end: Int64) -> Int64:
     """For each ``[start[i], end[i])`` the length of its part that lies in `a`, in ns. Any order."""
     return np.asarray(np.maximum(_before(a, end) - _before(a, start), 0), np.int64)
+
+
+def meets(a: Spans, start: Int64, end: Int64) -> npt.NDArray[np.bool_]:
+    """Mask of the ``[start[i], end[i])`` of which a part lies in `a`. Any order; empty ones have none."""
+    if len(a) == 0:
+        return np.zeros(len(start), np.bool_)
+    # The first span that ends after the start: does it begin before the end?
+    first = _places(a.end, start, "right")
+    begins = np.append(a.start, np.iinfo(np.int64).max)[first]
+    return np.asarray((begins < end) & (start < end), np.bool_)
 
 
 def claim(start: Int64, end: Int64, tie: Int64) -> tuple[Int64, Int64]:
@@ -324,12 +336,21 @@ def _before(a: Spans, instant: Int64) -> Int64:
     """Length of the part of `a` that lies before each instant."""
     if len(a) == 0:
         return np.zeros(len(instant), np.int64)
-    index = np.searchsorted(a.start, instant, side="right")
+    index = _places(a.start, instant, "right")
     total = np.concatenate([[0], np.cumsum(a.end - a.start)])
     # Of the last span begun, take back what lies after the instant; before the first there is none.
     last_end = np.concatenate([a.start[:1], a.end])[index]
     beyond = np.where(index > 0, np.maximum(last_end - instant, 0), 0)
     return np.asarray(total[index] - beyond, np.int64)
+
+
+def _places(edges: Int64, instants: Int64, side: Literal["left", "right"]) -> Int64:
+    """``np.searchsorted(edges, instants, side)``; where there are more instants, and in order, in linear time."""
+    if len(edges) >= len(instants) or np.any(instants[1:] < instants[:-1]):
+        return np.asarray(np.searchsorted(edges, instants, side), np.int64)
+    # The other way round: each edge's place among the instants; between two edges the answer stays the same.
+    cuts = np.searchsorted(instants, edges, "left" if side == "right" else "right")
+    return np.repeat(np.arange(len(edges) + 1), np.diff(cuts, prepend=0, append=len(instants)))
 
 
 def _by_start(start: Int64, end: Int64) -> tuple[Int64, Int64]:

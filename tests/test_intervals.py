@@ -17,6 +17,7 @@ from overlapscope.intervals import (
     innermost,
     intersect,
     measure,
+    meets,
     outermost,
     span,
     subtract,
@@ -102,10 +103,12 @@ def test_set_operations(a: Pairs, b: Pairs) -> None:
         assert of(result) == expected
 
 
-@given(pairs, pairs)
-def test_covered_measures_each_interval(a: Pairs, b: Pairs) -> None:
-    got = covered(make(a), *arrays(b))
-    assert got.tolist() == [len(instants(a) & set(range(s, e))) for s, e in b]
+@given(pairs, pairs, st.booleans())
+def test_covered_measures_each_interval(a: Pairs, b: Pairs, in_order: bool) -> None:
+    b = sorted(b) if in_order else b
+    common = [len(instants(a) & set(range(s, e))) for s, e in b]
+    assert covered(make(a), *arrays(b)).tolist() == common
+    assert meets(make(a), *arrays(b)).tolist() == [n > 0 for n in common]
 
 
 @given(pairs, st.data())

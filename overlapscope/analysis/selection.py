@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from ..classify import Kind
-from ..intervals import Int64, Spans, covered, union
+from ..intervals import Int64, Spans, meets, union
 
 __all__ = ["COMPUTE", "of_kind", "running", "touching"]
 
@@ -23,14 +23,14 @@ def running(ops: pd.DataFrame, *kinds: Kind) -> Spans:
 
 def of_kind(ops: pd.DataFrame, *kinds: Kind) -> npt.NDArray[np.bool_]:
     """Mask of the ops of these kinds."""
-    code = {kind: i for i, kind in enumerate(Kind)}
-    return np.isin(ops["kind"].cat.codes.to_numpy(), [code[kind] for kind in kinds])
+    wanted = np.array([kind in kinds for kind in Kind])
+    return np.asarray(wanted[ops["kind"].cat.codes.to_numpy()], np.bool_)
 
 
 def touching(window: Spans, start: Int64, end: Int64) -> npt.NDArray[np.bool_]:
     """Ops with a part in the window; an op without length counts where it lies in or at the edge of it."""
-    if not len(window):
-        return np.zeros(len(start), np.bool_)
+    inside = meets(window, start, end)
     # One more instant on either side takes in an empty op at the very edge.
-    empty = (start == end) & (covered(window, start - 1, end + 1) > 0)
-    return np.asarray((covered(window, start, end) > 0) | empty, np.bool_)
+    empty = np.flatnonzero(start == end)
+    inside[empty] = meets(window, start[empty] - 1, end[empty] + 1)
+    return inside

@@ -71,8 +71,7 @@ def build(
     """
 
     def joined(column: str) -> npt.NDArray:  # type: ignore[type-arg]
-        parts = [getattr(file.ops, column) for file in files]
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+        return _concatenated([getattr(file.ops, column) for file in files])
 
     rank = np.concatenate(
         [
@@ -82,25 +81,20 @@ def build(
     )
     name = np.concatenate([name_of[f][file.ops.name] for f, file in enumerate(files)])
     numbers = communicators(files)
-    communicator = np.concatenate(
+    communicator = _concatenated(
         [
-            np.array([*(numbers[n] for n in file.communicators), -1], np.int32)[file.ops.communicator]
+            _recoded(
+                np.array([*(numbers[n] for n in file.communicators), -1], np.int32), file.ops.communicator
+            )
             for file in files
         ]
     )
-    shape = np.concatenate([shape_of[f][file.ops.shape] for f, file in enumerate(files)])
-    device = np.concatenate(
-        [
-            np.array([NA if u.device is None else u.device for u in file.units], np.int64)[file.ops.unit]
-            for file in files
-        ]
-    )
-    lane, lanes = _lanes(rank, device, joined("stream"), files[0].lanes)
-    del device
+    shape = _concatenated([_recoded(shape_of[f], file.ops.shape) for f, file in enumerate(files)])
+    lane, lanes = _lanes(files, rank_of, joined("stream"))
     order = _order(rank, joined("start"))
 
     def sorted_(values: npt.NDArray) -> npt.NDArray:  # type: ignore[type-arg]
-        if order is None or (values == values[0]).all():  # a column of which nothing is known is in any order
+        if order is None or _unknown(values):  # in any order
             return values
         return values[order]
 
@@ -132,6 +126,19 @@ def build(
     return ops, lanes
 
 
+def _unknown(values: npt.NDArray) -> bool:  # type: ignore[type-arg]
+    """Whether it is a column of which nothing is known: it takes no memory, and should not begin to."""
+    return not any(values.strides)
+
+
+def _recoded(code_of: Int32, codes: Int32) -> Int32:
+    return np.broadcast_to(code_of[codes[0]], len(codes)) if _unknown(codes) else code_of[codes]
+
+
+def _concatenated(parts: list[npt.NDArray]) -> npt.NDArray:  # type: ignore[type-arg]
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
 def communicators(files: Sequence[RawTrace]) -> dict[str, int]:
     """The communicators of all files, numbered by what names them."""
     return {name: i for i, name in enumerate(dict.fromkeys(n for file in files for n in file.communicators))}
@@ -149,25 +156,27 @@ def _order(rank: Int32, start: Int64) -> Int64 | None:
     return by_start[np.argsort(narrow[by_start], kind="stable")]
 
 
-def _lanes(rank: Int32, device: Int64, stream: npt.NDArray, kind: str) -> tuple[Int32, pd.DataFrame]:  # type: ignore[type-arg]
+def _lanes(files: Sequence[RawTrace], rank_of: RankOf, stream: npt.NDArray) -> tuple[Int32, pd.DataFrame]:  # type: ignore[type-arg]
     """Number the lanes by (rank, device, stream), so that a lower lane is a lower stream."""
-    pair, pairs = pd.factorize(rank.astype(np.int64) << 32 | (device & 0xFFFFFFFF))
-    code, codes = pd.factorize((pair << 32) | (stream.astype(np.int64) & 0xFFFFFFFF))
-    owner = pairs[codes >> 32]
-    table = pd.DataFrame(
-        {
-            "rank": (owner >> 32).astype(np.int64),
-            "device": np.where((owner & 0xFFFFFFFF) == (NA & 0xFFFFFFFF), NA, owner & 0xFFFFFFFF)
-            if kind == "host"
-            else owner & 0xFFFFFFFF,
-            "stream": codes & 0xFFFFFFFF,
-        }
-    )
+    owners: dict[tuple[int, int], int] = {}
+    owner = [
+        np.array(
+            [
+                owners.setdefault((rank_of[f, u], NA if unit.device is None else unit.device), len(owners))
+                for u, unit in enumerate(file.units)
+            ],
+            np.int64,
+        )[file.ops.unit]
+        for f, file in enumerate(files)
+    ]
+    code, codes = pd.factorize((np.concatenate(owner) << 32) | (stream.astype(np.int64) & 0xFFFFFFFF))
+    rank, device = np.array(list(owners), np.int64)[codes >> 32].T
+    table = pd.DataFrame({"rank": rank, "device": device, "stream": codes & 0xFFFFFFFF})
     order = np.lexsort((table["stream"], table["device"], table["rank"]))
     place = np.empty(len(order), np.int32)
     place[order] = np.arange(len(order), dtype=np.int32)
     table = table.iloc[order].reset_index(drop=True)
-    word = "thread" if kind == "host" else "stream"
+    word = "thread" if files[0].lanes == "host" else "stream"
     table["label"] = [f"{word} {s}" for s in table["stream"]]
     return place[code], table[list(LANE_COLUMNS)]
 

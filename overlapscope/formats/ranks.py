@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import pandas as pd
 
 from ..errors import InputError
-from ..intervals import shift
 from ..trace import (
     NA,
     NOT_ALIGNED,
@@ -92,14 +91,5 @@ def bring_clocks_together(files: Sequence[RawTrace], session_clock: bool) -> tup
         return None, f"{NOT_ALIGNED}: not every file records its wall clock; times of ranks do not compare"
     first = min(known)
     for file, origin in zip(files, known, strict=True):
-        _shift(file, origin - first)
+        file.shift(origin - first)
     return first, "by each file's recorded wall clock"
-
-
-def _shift(file: RawTrace, by: int) -> None:
-    for table, columns in ((file.ops, ("start", "end", "launch")), (file.ranges, ("start", "end"))):
-        for column in columns:
-            values = getattr(table, column)
-            values[values != NA] += by
-    file.overhead = {key: shift(spans, by) for key, spans in file.overhead.items()}
-    file.graphs = {key: shift(spans, by) for key, spans in file.graphs.items()}

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import InputError
-from ..intervals import Int64, Spans
+from ..intervals import Int64, Spans, shift
 from ..trace import LIMIT, NA, Dropped, Source
 
 __all__ = [
@@ -114,8 +114,8 @@ def ungzipping(path: Path) -> Iterator[None]:
 
 
 def missing(count: int) -> Int64:
-    """An integer column of which nothing is known."""
-    return np.full(count, NA, np.int64)
+    """An integer column of which nothing is known. It takes no memory, and cannot be written to."""
+    return np.broadcast_to(np.int64(NA), count)
 
 
 @dataclass(slots=True)
@@ -139,6 +139,13 @@ class RawOps:
     def __len__(self) -> int:
         return len(self.start)
 
+    def writable(self, *columns: str) -> None:
+        """Make columns of which nothing was known ready to be filled in."""
+        for column in columns:
+            values = getattr(self, column)
+            if not values.flags.writeable:
+                setattr(self, column, values.copy())
+
     def drop(self, keep: npt.NDArray[np.bool_]) -> None:
         """Keep the ops of the mask only."""
         for column in self.__slots__:
@@ -146,8 +153,9 @@ class RawOps:
 
     @classmethod
     def of(cls, start: Int64, end: Int64, unit: Int32, stream: Int64, name: Int32) -> RawOps:
-        """Ops of which only the necessary is known."""
+        """Ops of which only the necessary is known; the other columns take no memory until they are `writable`."""
         n = len(start)
+        no_code = np.broadcast_to(np.int32(-1), n)
         return cls(
             start=start,
             end=end,
@@ -157,11 +165,11 @@ class RawOps:
             launch=missing(n),
             thread=missing(n),
             bytes=missing(n),
-            group=np.full(n, -1, np.int32),
-            communicator=np.full(n, -1, np.int32),
-            sequence=np.full(n, -1, np.int32),
-            collective=np.full(n, FROM_NAME, np.int8),
-            shape=np.full(n, -1, np.int32),
+            group=no_code,
+            communicator=no_code,
+            sequence=no_code,
+            collective=np.broadcast_to(np.int8(FROM_NAME), n),
+            shape=no_code,
         )
 
 
@@ -213,3 +221,13 @@ class RawTrace:
     from_ranges: bool = False
     dropped: list[Dropped] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+
+    def shift(self, by: int) -> None:
+        """Count every time of the file from `by` ns earlier; what is not known stays so."""
+        for table, columns in ((self.ops, ("start", "end", "launch")), (self.ranges, ("start", "end"))):
+            for column in columns:
+                values = getattr(table, column)
+                if (values != NA).any():
+                    values[values != NA] += by
+        self.overhead = {key: shift(spans, by) for key, spans in self.overhead.items()}
+        self.graphs = {key: shift(spans, by) for key, spans in self.graphs.items()}

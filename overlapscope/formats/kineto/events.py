@@ -138,7 +138,8 @@ def decode(path: Path, *, shapes: bool = False) -> File:
         with ungzipping(path):
             data = gzip.decompress(data)
     data = data.removeprefix(b"\xef\xbb\xbf")  # a byte order mark, which some editors leave
-    shapes = shapes or (NCCL_CALL in data and COLLECTIVE_ARGS not in data)
+    # In this order: files of today hold the second near their start, and the search ends there.
+    shapes = shapes or (COLLECTIVE_ARGS not in data and NCCL_CALL in data)
     try:
         if data[:4096].lstrip()[:1] == b"[":  # Chrome's bare list of events
             event = ShapedEvent if shapes else Event

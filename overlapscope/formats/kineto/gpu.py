@@ -41,6 +41,7 @@ LAUNCH = {
 }
 
 COLLECTIVES = [c.value for c in Collective]
+OPTIONAL = ("launch", "thread", "bytes", "group", "communicator", "sequence", "collective", "shape")
 COPY_NAMES = {copy_name(kind) for kind in COPY_KINDS}
 MOST_DEVICES = 1 << 24  # what exceeds it is no number of a device, nor of devices
 
@@ -63,6 +64,7 @@ def read_gpu(file: File, events: Events, classifier: Classifier, unit: Unit) -> 
     stream = integers([a.stream for a in args], 0, [e.tid for e in activities])
     distinct, which = np.unique(device, return_inverse=True)
     ops = RawOps.of(*spans(activities), which.astype(np.int32), stream, np.array(codes, np.int32))
+    ops.writable(*OPTIONAL)
     ops.bytes[len(kernels) :] = integers([a.bytes for a in args[len(kernels) :]])
     _add_launches(ops, [a.correlation for a in args], events.untimed(LAUNCH))
     communicators = _add_collectives(ops, args[: len(kernels)], classifier)

@@ -46,6 +46,7 @@ def read_host(file: File, events: Events, classifier: Classifier, unit: Unit) ->
     thread = integers([e.tid for e in ops_events], 0)
     ops = RawOps.of(*spans(ops_events), np.zeros(len(codes), np.int32), thread, codes)
     ops.launch, ops.thread = ops.start.copy(), thread.copy()
+    ops.writable("bytes", "shape")
     for i, event in enumerate(comm):
         ops.bytes[i] = input_bytes(event, verdict(str(event.name)).collective)
     ops.shape[:], shapes = input_shapes(ops_events)

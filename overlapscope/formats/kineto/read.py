@@ -9,9 +9,8 @@ import numpy as np
 
 from ...classify import Classifier
 from ...errors import InputError
-from ...intervals import shift, union
+from ...intervals import union
 from ...markers import DOMAIN
-from ...trace import NA
 from ..raw import RawRanges, RawTrace, Unit
 from .events import Event, Events, File, TimeError, decode, integers, optional, spans
 from .gpu import LAUNCH, read_gpu
@@ -83,8 +82,4 @@ def _count_from_first(trace: RawTrace, file: File) -> None:
     """Count times from the file's first op or range, so that they are small; the wall clock is kept."""
     first = min(int(table.start.min()) for table in (trace.ops, trace.ranges) if len(table))
     trace.origin_ns = file.base_ns + first
-    for table, columns in ((trace.ops, ("start", "end", "launch")), (trace.ranges, ("start", "end"))):
-        for column in columns:
-            values = getattr(table, column)
-            values[values != NA] -= first
-    trace.overhead = {key: shift(spans, -first) for key, spans in trace.overhead.items()}
+    trace.shift(-first)

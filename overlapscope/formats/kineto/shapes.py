@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from ...classify import Collective
+from ...intervals import Int64
 from ...trace import NA
 from ..raw import shape_name
 from .events import ABSENT, Args, Event, ShapedArgs
@@ -20,6 +25,12 @@ ELEMENT_BYTES = {
     **dict.fromkeys(("float", "int"), 4),
     **dict.fromkeys(("double", "long", "long int"), 8),
 }
+
+Int32 = npt.NDArray[np.int32]
+Size = tuple[int, int, int]
+
+_SIZES = msgspec.json.Decoder(Size)
+_APART = b"\0"  # which JSON cannot hold
 
 # Collectives whose input is already the whole array; for the others it is a shard of an unknown number.
 WHOLE_INPUT = {
@@ -42,23 +53,33 @@ def input_bytes(event: Event, collective: Collective | None) -> int:
         return NA
 
 
-def launch_shapes(args: list[Args]) -> tuple[list[int], list[str]]:
+def launch_shapes(args: list[Args]) -> tuple[Int32, list[str]]:
     """The code of each kernel's grid and block, -1 where they are no lists of three, and the names of the codes."""
-    texts = [(bytes(a.grid), bytes(a.block)) for a in args]
+    grid, grids = _distinct([a.grid for a in args])
+    block, blocks = _distinct([a.block for a in args])
+    pair, pairs = pd.factorize(grid << 32 | block)
     codes: dict[str, int] = {}
-    code_of = {
-        pair: -1 if (name := _launch(*pair)) is None else codes.setdefault(name, len(codes))
-        for pair in dict.fromkeys(texts)
-    }
-    return [code_of[pair] for pair in texts], list(codes)
+    code_of = np.full(len(pairs), -1, np.int32)
+    for i, key in enumerate(pairs.tolist()):
+        g, b = grids[key >> 32], blocks[key & 0xFFFFFFFF]
+        if g is not None and b is not None:
+            code_of[i] = codes.setdefault(shape_name(g, b), len(codes))
+    return code_of[pair], list(codes)
 
 
-def _launch(grid: bytes, block: bytes) -> str | None:
+def _distinct(texts: list[msgspec.Raw]) -> tuple[Int64, list[Size | None]]:
+    """The code of each text, and the sizes that the codes stand for, None for what is no list of three."""
+    # One text, split and coded by Arrow, as a Python object each would take longer than their decoding.
+    parts = pc.split_pattern(pa.array([_APART.join(texts)], pa.large_binary()), _APART).values
+    coded = parts.dictionary_encode()
+    return coded.indices.to_numpy().astype(np.int64), [_size(text) for text in coded.dictionary.to_pylist()]
+
+
+def _size(text: bytes) -> Size | None:
     try:
-        sizes = [msgspec.json.decode(text, type=tuple[int, int, int]) for text in (grid, block)]
+        return _SIZES.decode(text)
     except msgspec.DecodeError:
         return None
-    return shape_name(*sizes)
 
 
 def input_shapes(operators: list[Event]) -> tuple[list[int], list[str]]:

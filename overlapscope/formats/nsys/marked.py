@@ -70,6 +70,7 @@ def marked_ops(export: Export, nvtx: Nvtx, names: Names, units: Units) -> Found 
         name[which],
     )
     ops.launch, ops.thread = ops.start.copy(), thread_of(tid[which])
+    ops.writable("bytes")
     known = np.flatnonzero(nbytes[comm] >= 0)
     ops.bytes[known] = nbytes[comm][known]
     return Found(ops, missing(len(ops))) if len(ops) else None

@@ -65,6 +65,7 @@ def add_nccl(export: Export, found: Found, units: Units, nvtx: Nvtx) -> list[str
     told = [call for call in calls if call.name in (*COLLECTIVES, GROUP_START, GROUP_END)]
     numbers: dict[int, int] = {}
     ops, process = found.ops, process_of(units.processes())[found.ops.unit]
+    ops.writable("communicator", "group", "bytes")
     for at, on_thread in groupby(told, key=lambda call: call.at):
         launching = _launching(on_thread)
         here = np.flatnonzero((process == at[0]) & (ops.thread == at[1]) & (ops.launch != NA))

@@ -276,5 +276,6 @@ def join_launches(export: Export, found: Found, units: Units) -> None:
     # 0 stands for "no correlation" in files whose columns are default-filled.
     known = (key[at] == wanted) & (found.ids > 0)
     call = order[at[known]]
+    found.ops.writable("launch", "thread")
     found.ops.launch[known] = start[call]
     found.ops.thread[known] = thread_of(tid[call])

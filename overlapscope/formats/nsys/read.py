@@ -204,6 +204,7 @@ def _add_recorded(export: Export, found: Found, units: Units, communicators: lis
     shapes = {name: code for code, name in enumerate(found.shapes)}
     recorded = {(process, at): rest for process, at, *rest in rows}
     ops, process = found.ops, units.processes()[found.ops.unit]
+    ops.writable("collective", "bytes", "group", "sequence", "communicator", "shape")
     for i, key in enumerate(zip(process.tolist(), found.ids.tolist(), strict=True)):
         if key in recorded:
             collective, nbytes, group, communicator, sequence, shape = recorded[key]
