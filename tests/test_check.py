@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from builders import TraceBuilder, nsys
 from compared import GEMM, SERIAL, UNDER, run, trace
 from overlapscope.cli import main
+from overlapscope.report.check import _beside
 
 
 def call(*arguments: str | Path) -> int:
@@ -48,6 +50,21 @@ def test_every_rule_kept(capsys: pytest.CaptureFixture[str]) -> None:
         "PASS  idle, of the step: 0.0 %, at most 0 %",
         "PASS  step time: 0.800 ms, -20.2 % of the baseline's 1.002 ms, at most +3 %",
     ]
+
+
+@pytest.mark.parametrize("percent", [1, 5, 10, 20])
+def test_a_step_at_its_limit_is_within_it(here: Path, percent: int) -> None:
+    run(here / "base", [(600, 600, 1000)] * 5)
+    run(here / "longer", [(600, 600, 1000 + 10 * percent)] * 5)
+    assert call("longer", "--baseline", "base", "--max-regression", f"{percent}%") == 0
+    assert call("longer", "--baseline", "base", "--max-regression", f"{percent - 1}.999999999%") == 1
+
+
+def test_a_share_has_the_digits_that_set_it_off_from_its_limit() -> None:
+    limit = Fraction(5, 100)
+    assert _beside(limit + Fraction(1, 10**8), limit) == "5.000001 %"
+    assert _beside(limit - Fraction(1, 10**11), limit) == "4.999999999 %"
+    assert _beside(limit, limit) == "5.0 %"
 
 
 @pytest.mark.usefixtures("here")

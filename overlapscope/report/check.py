@@ -50,7 +50,7 @@ SHARES: Mapping[str, Share] = {
 }
 """By the option that gives the limit."""
 
-MOST_DIGITS = 6  # of a percentage that lies close to its limit
+MOST_DIGITS = 13  # of a percentage that lies close to its limit; a limit has 9 at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,8 @@ def regression(
     same_window([*runs, *baseline])
     found = compare([run.samples for run in baseline], [run.samples for run in runs])
     step = found.times["window"]
-    change = step.relative(step.change)
+    # Exact: as a quotient of floats, 5 % longer would be more than 5 %.
+    change = Fraction(step.b) / Fraction(step.a) - 1 if step.a and step.b is not None else None
     work = other_work(differences)
     ranks = [" and ".join(sorted({str(r.samples.ranks) for r in side})) for side in (baseline, runs)]
     if ranks[0] != ranks[1]:
@@ -138,20 +139,20 @@ def regression(
         return Outcome(
             "max-regression",
             not (over and step.verdict == "more"),
-            change,
+            float(change),
             float(limit),
             _of_step(step, change, limit, found.unit if over else None),
         )
     return Outcome("max-regression", False, None, float(limit), f"step time against the baseline: {why}")
 
 
-def _of_step(step: Shift, change: float, limit: Fraction, unit: str | None) -> str:
+def _of_step(step: Shift, change: Fraction, limit: Fraction, unit: str | None) -> str:
     """`unit`: what the samples are, where the limit is passed."""
     assert step.a is not None
     assert step.b is not None
     longest = scale(max(step.a, step.b))
     text = (
-        f"step time: {duration(step.b, longest)}, {_beside(Fraction(change), limit, sign=True)} of the baseline's "
+        f"step time: {duration(step.b, longest)}, {_beside(change, limit, sign=True)} of the baseline's "
         f"{duration(step.a, longest)}, at most +{_exactly(limit)}"
     )
     if unit is None or step.p is None:
