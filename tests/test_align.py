@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,6 +13,9 @@ import pytest
 
 from builders import Collective, TraceBuilder, kineto
 from overlapscope.cli import main
+from overlapscope.formats import load, perfetto
+from overlapscope.report import document, tracks
+from overlapscope.report.timeline.lanes import lanes
 
 GEMM = "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_64x3_tn"
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<(unsigned long)4096>)"
@@ -132,6 +136,45 @@ def test_what_is_not_corrected_is_not_made_up(
     each = [rank["exposed_unsplit_ns"] for rank in told["ranks"]]
     assert each == [rank["exposed_comm_ns"] for rank in told["ranks"]]
     assert told["provenance"]["alignment"]["ranks"] == {}
+
+
+def test_pictures_are_drawn_on_one_clock(tmp_path: Path) -> None:
+    drawn, written = [], []
+    for name, clocks in (("true", [true] * RANKS), ("ahead", [true, ahead, true])):
+        said = document.build(load(rank_files(tmp_path / name, clocks)))
+        found = lanes(said.trace, said.overlap, most=99)
+        drawn.append(
+            (
+                [(lane.rank, lane.start.tolist(), lane.end.tolist(), lane.exposed) for lane in found.lanes],
+                [(strip.start.tolist(), strip.end.tolist(), strip.state.tolist()) for strip in found.strips],
+                (found.start, found.end, found.steps),
+            )
+        )
+        perfetto.write(said.trace, tmp_path / f"{name}.json", **tracks.of(said))
+        events = json.loads((tmp_path / f"{name}.json").read_text())["traceEvents"]
+        written.append([(event["pid"], event["name"], event["ts"], event.get("dur")) for event in events])
+    assert drawn[0] == drawn[1]
+    assert written[0] == written[1]
+
+
+def test_what_begins_before_the_origin_is_kept(tmp_path: Path) -> None:
+    """A range of a rank whose clock is ahead begins 4.9 ms before time 0, which Perfetto drops."""
+    files = rank_files(tmp_path / "files", [true, ahead, true])
+    rank1 = json.loads(gzip.decompress(files[1].read_bytes()))
+    early = next(event for event in rank1["traceEvents"] if event.get("cat") == "kernel") | {
+        "cat": "user_annotation",
+        "name": "early",
+        "ts": 100.0,
+        "dur": 1.0,
+    }
+    rank1["traceEvents"].append(early)
+    files[1].write_bytes(gzip.compress(json.dumps(rank1).encode()))
+    said = document.build(load(files))
+    perfetto.write(said.trace, tmp_path / "out.json", **tracks.of(said))
+    told = json.loads((tmp_path / "out.json").read_text())
+    times = {event["name"]: event["ts"] for event in told["traceEvents"] if event["ph"] == "X"}
+    assert times["early"] == min(times.values()) == 0
+    assert told["otherData"]["zero"].endswith(" ns before the trace's origin")
 
 
 def test_an_unknown_way_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

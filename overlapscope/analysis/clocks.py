@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..intervals import Int64
+from ..intervals import Int64, Spans
 
 __all__ = ["ONE_CLOCK", "Clock", "Clocks", "fit", "mad"]
 
@@ -51,13 +51,14 @@ class Clock:
 
     def common(self, time: Int64) -> Int64:
         """Its times on the reference clock, ns."""
-        return time - self._ahead(time)
+        return time - self.ahead(time)
 
     def own(self, time: Int64) -> Int64:
         """Times of the reference clock on this one, ns; what :meth:`common` maps back, to the ns or two."""
-        return time + self._ahead(time + self.offset)
+        return time + self.ahead(time + self.offset)
 
-    def _ahead(self, time: Int64) -> Int64:
+    def ahead(self, time: Int64) -> Int64:
+        """ns that it is ahead at its own times."""
         if not self.drift:
             return np.full_like(time, self.offset)
         gained = np.rint((time - self.since) * self.drift).astype(np.int64)
@@ -76,6 +77,16 @@ class Clocks:
 
     def __getitem__(self, rank: int) -> Clock:
         return self.of_rank.get(rank, ONE_CLOCK)
+
+    def ahead(self, windows: Mapping[int, Spans]) -> dict[int, int]:
+        """By rank the ns that its clock is ahead in the middle of its window.
+
+        What is drawn is moved by that as a whole: to take a drift off would change how long ops last.
+        """
+        middle = {
+            rank: (int(w.start[0]) + int(w.end[-1])) // 2 if len(w) else 0 for rank, w in windows.items()
+        }
+        return {rank: int(self[rank].ahead(np.array([at]))[0]) for rank, at in middle.items()}
 
 
 def fit(clock: Sequence[int], ends: Sequence[tuple[int, int, Int64, Int64]]) -> dict[int, Clock]:

@@ -94,10 +94,14 @@ def write(
     OptionError
         The file exists and `force` is not set, or its folder is missing.
     """
-    offsets = offsets or {}
     ranks = trace.ranks["rank"].tolist()
+    offsets = {rank: (offsets or {}).get(rank, 0) for rank in ranks}
     told = _arguments(trace, instances)
     about = dict(about or {})
+    first = _first([trace.ops, trace.ranges, windows, steps], offsets)
+    if first < 0:  # Perfetto drops what begins before 0
+        offsets = {rank: offset + first for rank, offset in offsets.items()}
+        about["zero"] = f"times count from {-first:,} ns before the trace's origin"
     if unclosed := int((trace.ranges["end"] == NA).sum()):
         about["left out"] = f"{unclosed} ranges that were never closed"
     n = 0
@@ -115,10 +119,16 @@ def write(
                 for row in range(int(rows.max(initial=0)) + 1):
                     label = track.label if row == 0 else f"{track.label} ({row + 1})"
                     file.write(comma + ",\n".join(_thread(rank, thread, label, place)))
-                    n += _write_events(file, track, np.flatnonzero(rows == row), thread, offsets.get(rank, 0))
+                    n += _write_events(file, track, np.flatnonzero(rows == row), thread, offsets[rank])
                     thread += 1
         file.write("]}\n")
     return n
+
+
+def _first(tables: Iterable[pd.DataFrame], offsets: Mapping[int, int]) -> int:
+    """When the first of all begins, on the one clock that the offsets lead to."""
+    firsts = [table.groupby("rank")["start"].min() for table in tables]
+    return min(int(start) - offsets.get(int(rank), 0) for first in firsts for rank, start in first.items())
 
 
 @contextmanager

@@ -34,13 +34,11 @@ def of(document: Document) -> Tracks:
         for rank, window in result.windows.of_rank.items()
         for start, end in zip(window.start.tolist(), window.end.tolist(), strict=True)
     ]
-    clocks = result.matching.clocks.of_rank
     return {
         "instances": result.instances.assign(op=instance_ops(trace, result)),
         "pieces": exposed(trace, result),
         "windows": pd.DataFrame(spans, columns=["rank", "start", "end"]),
         "steps": find_steps(trace, document.step_pattern),
-        # A drift is left as it is: it would change what ops last.
-        "offsets": {rank: clock.offset for rank, clock in clocks.items()},
+        "offsets": result.matching.clocks.ahead(result.windows.of_rank),
         "about": {**dict(setting(document)), "figures": " ".join(headline(document))},
     }

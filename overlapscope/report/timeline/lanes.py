@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -13,7 +13,7 @@ from ...analysis.overlap import Overlap, owned
 from ...analysis.selection import COMPUTE, of_kind, running, touching
 from ...analysis.window import find_steps, step_bounds
 from ...classify import Kind
-from ...intervals import EMPTY, Int64, Spans, intersect, measure, span, stacked
+from ...intervals import EMPTY, Int64, Spans, intersect, measure, shift, span, stacked
 from ...trace import NA, Trace
 
 __all__ = ["STATES", "Lane", "Lanes", "Step", "Strip", "lanes"]
@@ -37,6 +37,10 @@ class Lane:
         default_factory=lambda: EMPTY
     )  # when its communication is exposed, each piece inside one op
 
+    def earlier(self, by: int) -> Lane:
+        """The same, by so many ns earlier."""
+        return replace(self, start=self.start - by, end=self.end - by, exposed=shift(self.exposed, -by))
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Strip:
@@ -46,6 +50,10 @@ class Strip:
     start: Int64
     end: Int64
     state: Int64
+
+    def earlier(self, by: int) -> Strip:
+        """The same, by so many ns earlier."""
+        return replace(self, start=self.start - by, end=self.end - by)
 
     def total(self, state: str) -> int:
         """How long the rank is in a state, ns."""
@@ -67,6 +75,8 @@ class Step:
 @dataclass(frozen=True, slots=True, eq=False)
 class Lanes:
     """All that is drawn, between the first window's start and the last one's end.
+
+    Times are those of one clock: what a rank's own is ahead in the middle of its window is taken off.
 
     Attributes
     ----------
@@ -102,20 +112,23 @@ def lanes(trace: Trace, result: Overlap, *, most: int, step_pattern: str | None 
         How many lanes there may be, strips not counted. Each rank loses the least busy first.
     """
     of_rank = result.windows.of_rank
-    solid = [w for w in of_rank.values() if len(w)]
+    ahead = result.matching.clocks.ahead(of_rank)
+    solid = [shift(window, -ahead[rank]) for rank, window in of_rank.items() if len(window)]
     whole = span(min(int(w.start[0]) for w in solid), max(int(w.end[-1]) for w in solid))
     place = result.matching.places(len(trace.ops))
     found, strips = [], []
     for rank in trace.ranks["rank"].tolist():
-        window, ops = of_rank[rank], trace.of_rank(rank)
-        strips.append(_strip(rank, ops, window))
-        found += [
-            *_range_lanes(trace, rank, whole),
-            *_op_lanes(trace, ops, rank, whole, window - running(ops, *COMPUTE), place),
+        window, ops, by = of_rank[rank], trace.of_rank(rank), ahead[rank]
+        own = shift(whole, by)  # on the rank's own clock
+        strips.append(_strip(rank, ops, window).earlier(by))
+        drawn = [
+            *_range_lanes(trace, rank, own),
+            *_op_lanes(trace, ops, rank, own, window - running(ops, *COMPUTE), place),
         ]
+        found += [lane.earlier(by) for lane in drawn]
     kept = _busiest(found, most)
     said = _left_out(trace, found, kept)
-    steps = tuple(_steps(trace, whole, step_pattern))
+    steps = tuple(_steps(trace, whole, ahead, step_pattern))
     return Lanes(int(whole.start[0]), int(whole.end[0]), kept, tuple(strips), steps, said)
 
 
@@ -223,11 +236,13 @@ def _left_out(trace: Trace, found: list[Lane], kept: tuple[Lane, ...]) -> tuple[
     return tuple(said)
 
 
-def _steps(trace: Trace, whole: Spans, pattern: str | None) -> Iterator[Step]:
+def _steps(trace: Trace, whole: Spans, ahead: Mapping[int, int], pattern: str | None) -> Iterator[Step]:
     found = find_steps(trace, pattern)
     for rank in trace.ranks["rank"].tolist():
         mine = found[found["rank"] == rank]
         which, start, end = step_bounds(trace.of_rank(rank), mine)
+        by = ahead[rank]
+        start, end = start - by, end - by
         seen = touching(whole, start, end)
         for i, a, b in zip(which[seen].tolist(), start[seen].tolist(), end[seen].tolist(), strict=True):
             yield Step(rank, str(mine["name"].iloc[i]), a, b, bool(mine["warmup"].iloc[i]))

@@ -23,7 +23,7 @@ from ...analysis.paths import OUTSIDE, Paths, paths
 from ...analysis.selection import of_kind, touching
 from ...classify import Kind
 from ...errors import OptionError
-from ...intervals import Int64, Spans
+from ...intervals import Int64, Spans, shift
 from ...trace import NA, Trace
 from ..colours import COLOURS
 from ..document import Document
@@ -192,10 +192,11 @@ def _instances_of(trace: Trace, rank: int, window: Spans) -> Int64:
 def _ranks(trace: Trace, document: Document, zero: int) -> list[dict[str, Any]]:
     """Each rank's figures, as the JSON report has them, and when they count."""
     late = document.stragglers.set_index("rank")["cost_ns"]
+    ahead = document.overlap.matching.clocks.ahead(document.overlap.windows.of_rank)
     gpus = dict(zip(trace.ranks["rank"].tolist(), trace.ranks["gpu"], strict=True))
     rows = []
     for row in records(document.overlap.ranks):
-        window = document.overlap.windows.of_rank[row["rank"]]
+        window = shift(document.overlap.windows.of_rank[row["rank"]], -ahead[row["rank"]])
         gpu = gpus[row["rank"]]
         rows.append(
             {
