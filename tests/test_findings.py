@@ -213,6 +213,7 @@ def test_a_rank_that_the_others_wait_for() -> None:
         "last": 1,
         "collectives": 1,
         "late_ns": 300,
+        "late_each_ns": 300,
         "reason": "compute",
         "own_ns": 400,
         "others_ns": 100,
@@ -225,6 +226,18 @@ def test_a_rank_costs_what_it_is_later_than_the_next() -> None:
     told = found(late(100, 100, 380, 400))
     assert told["straggler"].cost_ns == Fraction(20 + 20 + 20, 4)
     assert told["skew"].cost_ns == Fraction(300 + 300 + 20 - 60, 4)
+
+
+def test_a_straggler_too_cheap_to_be_told_is_part_of_the_skew() -> None:
+    """Rank 1 costs 760 of the two ranks' 40,000 (1.9 %, four fifths of all waiting), rank 0 costs 200."""
+    ops = []
+    for at, starts in ((0, (4000, 4760)), (5000, (4800, 4600)), (10_000, (9900, 9900))):
+        end = at + (5000 if at < 10_000 else 10_000)
+        ops += [op("compute", at, at + start, rank) for rank, start in enumerate(starts)]
+        ops += exchange([at + start for start in starts], end)
+    trace = made(ops)
+    assert "straggler" not in costs(trace)
+    assert costs(trace)["skew"] == Fraction(760 + 200, 2)
 
 
 def test_ranks_that_are_late_in_turn_are_no_stragglers() -> None:
@@ -396,6 +409,37 @@ def test_idle_before_an_op_that_was_launched_too_late() -> None:
     # Launched at the very end of what ran before: the GPU had not run dry yet.
     ops[1]["launch"], ops[4]["launch"] = 100, 700
     assert "launch-gaps" not in costs(made(ops, ranks=1))
+
+
+def test_idle_before_an_op_that_was_launched_in_time() -> None:
+    """Three idle times: before an op launched long before, at the last moment, and too late."""
+    starts, launches = (0, 200, 500, 700), (-10, -5, 300, 601)
+    ops = [op("gemm", start, start + 100, launch=at) for start, at in zip(starts, launches, strict=True)]
+    finding = found(made(ops, ranks=1))["queued-idle"]
+    assert finding.cost_ns == 100 + 200
+    assert finding.evidence == {
+        "n_gaps": 2,
+        "median_ns": 150,
+        "longest_ns": 200,
+        "longest_at_ns": 300,
+        "longest_rank": 0,
+    }
+    ops[1]["launch"], ops[2]["launch"] = 101, osc.NA
+    assert "queued-idle" not in costs(made(ops, ranks=1))
+
+
+def test_an_idle_gpu_is_put_where_the_host_was_meanwhile() -> None:
+    """Of 2 ms without work 1.9 are spent compiling; the op that ends them is launched in another range."""
+    ms = 1_000_000
+    ops = [op("gemm", 0, ms, launch=-10, thread=1), op("gemm", 3 * ms, 4 * ms, launch=3 * ms - 10, thread=1)]
+    ranges = [
+        {"rank": 0, "thread": 1, "start": ms // 2, "end": 29 * ms // 10, "name": "compile"},
+        {"rank": 0, "thread": 1, "start": 29 * ms // 10, "end": 4 * ms, "name": "run"},
+        {"rank": 0, "thread": 2, "start": ms, "end": 3 * ms, "name": "elsewhere"},
+    ]
+    assert found(made(ops, ranges, ranks=1))["host-pauses"].range == ("compile",)
+    ranges[0]["end"] = 3 * ms // 2  # now most of it lies in no range
+    assert found(made(ops, ranges, ranks=1))["host-pauses"].range is None
 
 
 def test_the_profilers_idle_time_is_not_the_hosts() -> None:

@@ -79,21 +79,22 @@ def test_a_sweep_has_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "ids"),
     [
-        ("nsys/pp-2rank-h100-schema3.25.sqlite", ["launch-gaps", "comm-on-compute-stream"]),
+        ("nsys/pp-2rank-h100-schema3.25.sqlite", ["launch-gaps", "comm-on-compute-stream", "skew"]),
         (
             "nsys/ddp-2rank-rtx3090-schema3.27.sqlite",
             ["host-pauses", "launch-gaps", "comm-bound", "profiler-overhead"],
         ),
         (
             "nsys/graph-trace-schema3.24.sqlite",
-            ["launch-gaps", "profiler-overhead", "unknown-kernels", "graph-trace"],
+            ["launch-gaps", "profiler-overhead", "unknown-kernels", "graph-trace", "queued-idle"],
         ),
         (
             "kineto/megatron-tp8-a100",
             ["straggler", "straggler", "skew", "host-pauses", "exposed-transfer"],
         ),
-        ("kineto/resnet-1of2-v100.json.gz", ["exposed-copies", "exposed-transfer"]),
+        ("kineto/resnet-1of2-v100.json.gz", ["exposed-copies", "exposed-transfer", "queued-idle"]),
         ("nsys/nvfuser-schema3.16.sqlite", ["host-pauses"]),
+        ("nsys/lm-1gpu-schema3.17.sqlite", ["host-pauses", "queued-idle", "exposed-copies", "launch-gaps"]),
     ],
 )
 def test_real_traces(shared_traces: Path, file: str, ids: list[str]) -> None:

@@ -98,9 +98,9 @@ Where in the program (ms, 2 steps together, mean of 2 ranks)
 Findings, worst first; they share time, so costs do not add up
 
 1. 1.334 ms a step, 16.7 %: Rank 0 keeps the others waiting
-   It came last to 7 of 8 collectives, 2.669 ms after the next: it is idle for
-   5.942 ms, the others 3.231 ms. Most in forward / layer 0 / attn.o /
-   attn.o.all_reduce.
+   It came last to 7 of 8 collectives in all, on average 762.515 µs after the
+   next: it is idle for 5.942 ms, the others 3.231 ms. Most in forward / layer 0
+   / attn.o / attn.o.all_reduce.
    Try: as much work as the others have, and cores of its own, whatever else
    runs on them moved away.
 
@@ -112,8 +112,8 @@ Findings, worst first; they share time, so costs do not add up
    it.
 
 3. 0.639 ms a step, 8.0 %: Communication that nothing hides
-   all_reduce: 1.398 ms of exposed transfer in 16 ops; there is compute to hide
-   638.908 µs of it. Most in backward / layer 0.grad / attn.qkv.grad /
+   all_reduce: 1.398 ms of exposed transfer and compute to hide 638.908 µs of
+   it; 16 ops in all. Most in backward / layer 0.grad / attn.qkv.grad /
    attn.qkv.grad.all_reduce.
    Try: compute to run beside it: chunked or ring GEMMs (Megatron
    --tp-comm-overlap, PyTorch async TP), backward collectives under weight

@@ -86,13 +86,22 @@ Names that no rule knows, counted as compute (<0.1 % of all op time)
 Findings, worst first; they share time, so costs do not add up
 
 1. 2.000 ms a step, 25.0 %: Communication that nothing hides
-   all_reduce: 2.000 ms of exposed transfer in 4 ops; there is compute to hide
-   2.000 ms of it.
+   all_reduce: 2.000 ms of exposed transfer and compute to hide 2.000 ms of it;
+   4 ops in all.
    Try: compute to run beside it: chunked or ring GEMMs (Megatron
    --tp-comm-overlap, PyTorch async TP), backward collectives under weight
    gradients, gradient buckets, prefetched all-gathers.
 
-2. 1.000 ms a step, 12.5 %: Copies that nothing hides
+2. 1.000 ms a step, 12.5 %: The GPU idles though work was launched
+   4 times it was idle before an op whose launch had begun: median 1.000 ms,
+   longest 1.000 ms, on rank 0 at 17.000 ms.
+   Try: short ones, which a GPU needs from one kernel to the next: fewer and
+   larger kernels, CUDA graphs; long ones: look at what the op waits for (an
+   event, another stream, memory), and at its launch call, which takes long
+   where a kernel is loaded at its first use (warm up, or
+   CUDA_MODULE_LOADING=EAGER).
+
+3. 1.000 ms a step, 12.5 %: Copies that nothing hides
    Memcpy DtoH.
    Try: pinned memory and non_blocking=True on a stream of their own, the next
    batch prefetched; keep on the GPU what goes to and fro; avoid contiguous(),

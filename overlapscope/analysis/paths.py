@@ -59,11 +59,14 @@ class Paths:
         Position of the path one level up, -1 where there is none.
     of_op : int64 array of shape (ops,)
         Position of the path in which each op was launched, :data:`OUTSIDE` or :data:`UNKNOWN`.
+    of_range : int64 array of shape (ranges,)
+        Position of the path that each range makes with those around it, -1 where it is no level of one.
     """
 
     names: tuple[tuple[str, ...], ...]
     parent: Int64
     of_op: Int64
+    of_range: Int64
 
 
 def paths(trace: Trace, step_pattern: str | None = None) -> Paths:
@@ -94,7 +97,7 @@ def paths(trace: Trace, step_pattern: str | None = None) -> Paths:
         # What is recorded is the library's thread, on which the program has no ranges.
         untold = untold | (comm & (inside < 0) & ~_on_thread_with_ranges(trace))
     of_op[untold & (inside < 0)] = UNKNOWN
-    return Paths(found, parent, np.asarray(of_op, np.int64))
+    return Paths(found, parent, np.asarray(of_op, np.int64), np.where(level, of_range, -1))
 
 
 def _parents(trace: Trace, level: npt.NDArray[np.bool_], leaf: npt.NDArray[np.bool_]) -> Int64:

@@ -99,15 +99,15 @@ def _times(n: int, what: str) -> str:
 def _on_compute_stream(e: Mapping[str, Any]) -> str:
     waiting = f" ({duration(e['waiting_ns'])} of it waiting)" if e["waiting_ns"] else ""
     return (
-        f"{_times(e['n_ops'], 'op')} on {_names(e['streams'])}, where most of the compute runs: "
-        f"{duration(e['exposed_ns'])} exposed{waiting}, {duration(e['hidden_ns'])} hidden."
+        f"On {_names(e['streams'])}, where most of the compute runs: {duration(e['exposed_ns'])} exposed{waiting}, "
+        f"{duration(e['hidden_ns'])} hidden; {_in_all(e)}."
     )
 
 
 def _alone(e: Mapping[str, Any]) -> str:
     return (
-        f"{_names(e['collectives'])}: {duration(e['exposed_transfer_ns'])} of exposed transfer{_maybe(e)} "
-        f"in {_times(e['n_ops'], 'op')}; there is compute to hide {duration(e['hideable_ns'])} of it."
+        f"{_names(e['collectives'])}: {duration(e['exposed_transfer_ns'])} of exposed transfer{_maybe(e)} and compute "
+        f"to hide {duration(e['hideable_ns'])} of it; {_in_all(e)}."
     )
 
 
@@ -118,12 +118,20 @@ def _beyond(e: Mapping[str, Any]) -> str:
     )
 
 
+def _in_all(e: Mapping[str, Any]) -> str:
+    """Times are a step's, numbers of ops are not."""
+    return f"{_times(e['n_ops'], 'op')} in all"
+
+
 def _maybe(e: Mapping[str, Any]) -> str:
     return "" if e["known_to_be_transfer"] else ", in which waiting for late ranks may be,"
 
 
 def _straggler(e: Mapping[str, Any]) -> str:
-    text = f"It came last to {e['last']:,} of {e['collectives']:,} collectives, {duration(e['late_ns'])} after the next"
+    text = (
+        f"It came last to {e['last']:,} of {e['collectives']:,} collectives in all, on average "
+        f"{duration(e['late_each_ns'])} after the next"
+    )
     does = {"compute": "computes", "idle": "is idle", "memory": "copies, exposed,"}.get(e["reason"])
     if does is None:
         return f"{text}. What it does longer than the others is not in the trace."
@@ -131,7 +139,10 @@ def _straggler(e: Mapping[str, Any]) -> str:
 
 
 def _skew(e: Mapping[str, Any]) -> str:
-    return f"{_times(e['n_collectives'], 'collective')} in which the others waited; no one rank explains it."
+    return (
+        f"{_times(e['n_collectives'], 'collective')} in all in which the others waited; no single rank costs enough of "
+        "it to be named."
+    )
 
 
 def _slow(e: Mapping[str, Any]) -> str:
@@ -174,6 +185,14 @@ def _launch_gaps(e: Mapping[str, Any]) -> str:
     )
 
 
+def _queued(e: Mapping[str, Any]) -> str:
+    return (
+        f"{_times(e['n_gaps'], 'time')} it was idle before an op whose launch had begun: median "
+        f"{duration(e['median_ns'])}, longest {duration(e['longest_ns'])}, on rank {e['longest_rank']} at "
+        f"{e['longest_at_ns'] / 1e6:,.3f} ms."
+    )
+
+
 def _pauses(e: Mapping[str, Any]) -> str:
     return (
         f"{_times(e['n_gaps'], 'time')} it was idle for 1 ms or more before the next launch; longest "
@@ -195,6 +214,7 @@ SAID: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "replicated-work": _replicated,
     "launch-gaps": _launch_gaps,
     "host-pauses": _pauses,
+    "queued-idle": _queued,
     "exposed-copies": lambda e: f"{_names(e['copies'])}.",
     "unknown-kernels": lambda e: (
         f"{_times(e['n_ops'], 'op')} of {_times(e['n_names'], 'name')}, most of {_one(e['name'])}."

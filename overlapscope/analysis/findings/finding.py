@@ -6,12 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from ...classify import Kind
-from ...intervals import Int64, Spans
+from ...intervals import Int64, Spans, covered, held, union
 from ...trace import Trace
 from ..contention import Contention
 from ..overlap import Overlap
@@ -19,7 +20,7 @@ from ..paths import paths
 from ..selection import of_kind, touching
 from ..steps import Steps
 
-__all__ = ["THRESHOLD", "Facts", "Figure", "Finding", "Found", "judge"]
+__all__ = ["THRESHOLD", "Facts", "Figure", "Finding", "Found", "Meanwhile", "judge"]
 
 THRESHOLD = Fraction(1, 50)
 """Of the step: what costs less is within what steps vary by anyway, and nobody's first thing to do."""
@@ -67,12 +68,22 @@ class Finding:
     advice: str
 
 
+class Meanwhile(NamedTuple):
+    """Times, disjoint on each rank, in which a host thread did something else: arrays of one length, ns."""
+
+    rank: Int64
+    thread: Int64
+    start: Int64
+    end: Int64
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Found:
     """What a rule found, whatever it costs.
 
-    `total` is the cost in ns over all ranks and steps; `ops` are positions in ``trace.ops`` with the ns that each
-    costs, of which the program's range is looked up.
+    `total` is the cost in ns over all ranks and steps. Of `ops`, positions in ``trace.ops`` with the ns that each
+    costs, the range of the program is looked up in which they were launched; where the host is to blame,
+    `meanwhile` says when, and the range is the one that it was in.
     """
 
     id: str
@@ -83,6 +94,7 @@ class Found:
     advice: str
     ops: Int64 = field(default_factory=lambda: NO_OPS)
     weight: Int64 = field(default_factory=lambda: NO_OPS)
+    meanwhile: Meanwhile | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,6 +122,10 @@ class Facts:
     def window_ns(self) -> int:
         """Added up over ranks."""
         return int(self.overlap.ranks["window_ns"].sum())
+
+    def tells(self, total: int | Fraction) -> bool:
+        """Whether a cost, in ns over all ranks and steps, is enough for a finding."""
+        return bool(self.window_ns) and total >= THRESHOLD * self.window_ns
 
     def n_steps(self, ranks: Iterable[int] | None = None) -> int:
         """Steps of these ranks together, of all by default; where there are none, one window a rank."""
@@ -150,7 +166,7 @@ class Facts:
 def judge(facts: Facts, found: Found) -> Finding | None:
     """A finding, if it costs enough."""
     total = Fraction(found.total)
-    if not facts.window_ns or total < THRESHOLD * facts.window_ns:
+    if not facts.tells(total):
         return None
     return Finding(
         id=found.id,
@@ -166,7 +182,11 @@ def judge(facts: Facts, found: Found) -> Finding | None:
 
 def _where(facts: Facts, found: Found) -> tuple[str, ...] | None:
     """The path in which most of the cost was launched; None where most of it was launched in no known range."""
-    if not len(found.ops) or not len(facts.trace.ranges):
+    if not len(facts.trace.ranges):
+        return None
+    if found.meanwhile is not None:
+        return _meanwhile_in(facts, found.meanwhile)
+    if not len(found.ops):
         return None
     some = np.argsort(-found.weight, kind="stable")[:MOST_OPS]
     some = some[np.argsort(found.ops[some], kind="stable")]
@@ -176,4 +196,25 @@ def _where(facts: Facts, found: Found) -> tuple[str, ...] | None:
     weights = np.zeros(len(tree.names) + 2, np.int64)
     np.add.at(weights, tree.of_op, found.weight[some])
     best = int(np.argmax(weights))
+    return tree.names[best] if best < len(tree.names) else None
+
+
+def _meanwhile_in(facts: Facts, times: Meanwhile) -> tuple[str, ...] | None:
+    """The path that host threads were in for most of some times, as the innermost; None where that is none."""
+    ranges = facts.trace.ranges
+    tree = paths(facts.trace, facts.step_pattern)
+    # What is open while the program goes on with other things says nothing of where it is.
+    levels = (tree.of_range >= 0) & (ranges["role"] != "comm").to_numpy()
+    inside = np.zeros(len(tree.names) + 1, np.int64)  # at the end what is in none
+    inside[-1] = int((times.end - times.start).sum())
+    for rank, thread in np.unique(np.stack([times.rank, times.thread], 1), axis=0).tolist():
+        mine = (times.rank == rank) & (times.thread == thread)
+        here = np.flatnonzero(
+            levels & (ranges["rank"] == rank).to_numpy() & (ranges["thread"] == thread).to_numpy()
+        )
+        start, end, owner = held(*(ranges[side].to_numpy()[here] for side in ("start", "end")))
+        ns = covered(union(times.start[mine], times.end[mine]), start, end)
+        np.add.at(inside, tree.of_range[here[owner]], ns)
+        inside[-1] -= ns.sum()
+    best = int(np.argmax(inside))
     return tree.names[best] if best < len(tree.names) else None

@@ -12,7 +12,7 @@ from ...classify import Kind
 from ...intervals import EMPTY, Int64, covered, subtract, union
 from ...trace import NA
 from ..selection import COMPUTE, of_kind, running
-from .finding import Facts, Found
+from .finding import Facts, Found, Meanwhile
 
 __all__ = ["exposed_copies", "late_launches"]
 
@@ -22,10 +22,12 @@ millisecond does something else than launch."""
 
 
 def late_launches(facts: Facts) -> Iterator[Found]:
-    """Idle times that the host is to blame for: short ones, and long ones."""
+    """Idle times before ops that were launched too late, short and long ones; and before those that were not."""
     gaps = _gaps(facts)
-    yield _launch_gaps(gaps)
-    yield _pauses(gaps)
+    late = gaps.of(gaps.launch > gaps.start)
+    yield _launch_gaps(late)
+    yield _pauses(late)
+    yield _queued(gaps.of(gaps.launch <= gaps.start))
 
 
 def _launch_gaps(gaps: _Gaps) -> Found:
@@ -48,8 +50,7 @@ def _launch_gaps(gaps: _Gaps) -> Found:
         },
         "CUDA graphs (torch.cuda.graph, torch.compile mode reduce-overhead), fewer and larger kernels (fusion, fused "
         "optimizers), no .item() or .cpu() between launches",
-        short.op,
-        short.idle,
+        meanwhile=short.on_host,
     )
 
 
@@ -73,47 +74,87 @@ def _pauses(gaps: _Gaps) -> Found:
         },
         "look at what the host does in the longest: start-up and compilation (leave them out: --window, step ranges), "
         "data loading, checkpoints, logging, .item() and .cpu()",
-        long.op,
-        long.idle,
+        meanwhile=long.on_host,
+    )
+
+
+def _queued(gaps: _Gaps) -> Found:
+    """Idle times before ops whose launch had begun before; cost as for launch gaps.
+
+    Why they wait is not in the trace. ``longest_at_ns``: when the longest begins, since the trace's origin.
+    """
+    longest = int(np.argmax(gaps.whole)) if len(gaps.op) else None
+    return Found(
+        "queued-idle",
+        "The GPU idles though work was launched",
+        int(gaps.idle.sum()),
+        gaps.ranks,
+        {
+            "n_gaps": len(gaps.op),
+            "median_ns": int(np.median(gaps.whole)) if len(gaps.op) else None,
+            "longest_ns": None if longest is None else int(gaps.whole[longest]),
+            "longest_at_ns": None if longest is None else int(gaps.start[longest]),
+            "longest_rank": None if longest is None else int(gaps.rank[longest]),
+        },
+        "short ones, which a GPU needs from one kernel to the next: fewer and larger kernels, CUDA graphs; long ones: "
+        "look at what the op waits for (an event, another stream, memory), and at its launch call, which takes long "
+        "where a kernel is loaded at its first use (warm up, or CUDA_MODULE_LOADING=EAGER)",
+        gaps.op,
+        gaps.idle,
     )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Gaps:
-    """Idle times before ops that were launched too late."""
+    """Idle times before ops of which it is known when they were launched."""
 
     rank: Int64
     op: Int64  # position of the op in trace.ops
+    launch: Int64
+    thread: Int64  # that launched it
     start: Int64
     whole: Int64  # ns, as long as nothing ran
     idle: Int64  # ns of it that count
 
     def of(self, some: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> _Gaps:
         some = some & (self.idle > 0)
-        return _Gaps(self.rank[some], self.op[some], self.start[some], self.whole[some], self.idle[some])
+        return _Gaps(*(getattr(self, column)[some] for column in self.__slots__))
 
     @property
     def ranks(self) -> tuple[int, ...]:
         return tuple(np.unique(self.rank).tolist())
 
+    @property
+    def on_host(self) -> Meanwhile:
+        """When the host did something else: until it launched the op."""
+        return Meanwhile(self.rank, self.thread, self.start, np.minimum(self.start + self.whole, self.launch))
+
 
 def _gaps(facts: Facts) -> _Gaps:
     none = np.empty(0, np.int64)
-    columns: list[tuple[Int64, ...]] = [(none, none, none, none, none)]
+    columns: list[tuple[Int64, ...]] = [(none,) * len(_Gaps.__slots__)]
     idle = facts.column("idle_ns")
     for rank, first, ops, window in facts.of_ranks():
-        launch = ops["launch"].to_numpy()
+        launch, thread = ops["launch"].to_numpy(), ops["thread"].to_numpy()
         if not facts.on_gpus or not idle[rank] or not len(launch) or (launch == NA).all():
             continue
         begin = ops["start"].to_numpy()
         busy = union(begin, ops["end"].to_numpy())
         start, end = busy.end[:-1], busy.start[1:]
         after = np.searchsorted(begin, end)
-        late = (launch[after] != NA) & (launch[after] > start)
-        start, end, after = start[late], end[late], after[late]
+        known = launch[after] != NA
+        start, end, after = start[known], end[known], after[known]
         counts = subtract(window, facts.trace.stalls.get(rank, EMPTY) | facts.trace.graphs.get(rank, EMPTY))
         columns.append(
-            (np.full(len(start), rank), first + after, start, end - start, covered(counts, start, end))
+            (
+                np.full(len(start), rank),
+                first + after,
+                launch[after],
+                thread[after],
+                start,
+                end - start,
+                covered(counts, start, end),
+            )
         )
     return _Gaps(*(np.concatenate(column) for column in zip(*columns, strict=True)))
 

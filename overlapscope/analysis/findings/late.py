@@ -42,6 +42,7 @@ def straggler(facts: Facts) -> Iterator[Found]:
                 "last": len(mine),
                 "collectives": _in_collectives(facts, rank),
                 "late_ns": later,
+                "late_each_ns": round(mine["late_ns"].mean()),
                 "reason": reason,
                 **evidence,
             },
@@ -66,10 +67,12 @@ ON_A_CPU = "as much work as the others have, and cores of its own, whatever else
 def skew(facts: Facts) -> Iterator[Found]:
     """Waiting that no single rank is to blame for: several come late together, or one after another in turn.
 
-    Cost: exposed waiting in collectives to which one rank alone came last, less the cost of the stragglers.
+    Cost: exposed waiting in collectives to which one rank alone came last, less the cost of the stragglers that are
+    findings of their own.
     """
     late = last_to_come(facts.overlap)
-    named = late["rank"].isin(list(_stragglers(late, facts.ranks)))
+    told = [rank for rank, own in _stragglers(late, facts.ranks).items() if facts.tells(own)]
+    named = late["rank"].isin(told)
     rest = late["cost_ns"] - late["own_ns"].where(named, 0)
     left = late[rest > 0]
     yield Found(
