@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import overlapscope as osc
 from builders import TraceBuilder, nsys
 from compared import GEMM, SERIAL, UNDER, run, trace
 from overlapscope.cli import main
-from overlapscope.report.check import _beside
+from overlapscope.intervals import shift, span
+from overlapscope.report import document
+from overlapscope.report.check import _beside, shares
 
 
 def call(*arguments: str | Path) -> int:
@@ -65,6 +69,24 @@ def test_a_share_has_the_digits_that_set_it_off_from_its_limit() -> None:
     assert _beside(limit + Fraction(1, 10**8), limit) == "5.000001 %"
     assert _beside(limit - Fraction(1, 10**11), limit) == "4.999999999 %"
     assert _beside(limit, limit) == "5.0 %"
+
+
+def test_graphs_that_nobody_looked_into_pass_no_rule(here: Path) -> None:
+    built = document.build(osc.load(here / "under"))
+    assert [o.passed for o in shares([built], {"max-exposed": Fraction(1)})] == [True]
+    for graph, window, passed in (
+        (span(0, 10), "steps", False),
+        (span(0, 10), "whole", False),
+        (span(10**12, 10**12 + 10), "steps", True),
+        (span(10**12, 10**12 + 10), "whole", False),  # a whole trace is from the first op to the last
+    ):
+        first = int(built.overlap.windows.of_rank[0].start[0])
+        trace = replace(osc.load(here / "under"), graphs={0: shift(graph, first)})
+        (outcome,) = shares([document.build(trace, window=window)], {"max-exposed": Fraction(1)})
+        assert outcome.passed is passed
+        if not passed:
+            assert outcome.value is None
+            assert outcome.text.endswith("n/a, what CUDA graphs computed and communicated was not recorded")
 
 
 @pytest.mark.usefixtures("here")
@@ -160,6 +182,17 @@ def test_a_limit_of_nothing(here: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert call("serial", "--baseline", "serial", "--max-regression", "0%") == 0
     run(here / "now", slower(*[10] * 5), ranks=2)
     assert call("now", "--baseline", "serial", "--max-regression", "0%") == 1
+
+
+def test_what_must_be_known_of_every_run_is_said(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("base/one", "base/two", "both/one", "both/two"):
+        run(here / name, SERIAL)
+    (here / "mine.toml").write_text('[[rule]]\nid = "none"\npattern = "^nothing$"\nkind = "gemm"\n')
+    assert call("both", "--baseline", "base", "--max-regression", "3%", "--rules", "mine.toml") == 1
+    notes = [line for line in capsys.readouterr().out.splitlines() if "none of your 1 rules matched" in line]
+    said = "none of your 1 rules matched a name in this trace"
+    sides = ["the baseline, base/one", "the baseline, base/two", "both/one", "both/two"]
+    assert notes == [f"NOTE  {side}: {said}" for side in sides]
 
 
 def test_too_few_steps_to_tell_do_not_pass(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

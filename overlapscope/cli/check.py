@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check"]
 
-PERCENT = re.compile(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*%\s*")
+PERCENT = re.compile(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*%\s*", re.ASCII)
 
 
 class Format(str, Enum):
@@ -106,7 +106,7 @@ def _evaluated(
     """Every rule's outcome, and what must be known to trust them."""
     from ..analysis.compare import FEW_RUNS
     from ..report import check, document
-    from ..report.compare import OF_THESE_RUNS
+    from ..report.compare import OF_THESE_RUNS, said_of
     from ..report.likeness import unlike
 
     read = [(path, reading.trace(path)) for path in paths]
@@ -117,13 +117,18 @@ def _evaluated(
             what = "is a sweep over sizes of collectives, which has no step to check"
             raise InputError(what, "see what overlapscope report says of it", path)
     outcomes = check.shares(reports, limits)
-    notes = [note for report in reports for note in report.warnings]
+    notes = [
+        note if len(reports) == 1 else f"{path}: {note}"
+        for path, report in zip(paths, reports, strict=True)
+        for note in report.warnings
+    ]
     if longer is not None and baseline is not None:
         runs = [reading.measured(path, trace) for path, trace in read]
         base = reading.runs(one_side(baseline))
         found = differences(base, runs)
         outcomes.append(check.regression(base, runs, longer, found))
-        notes = [*unlike(base, runs, found, ("the baseline", "the trace")), *notes]
+        told = [*unlike(base, runs, found, ("the baseline", "the trace")), *said_of("the baseline", base)]
+        notes = [*told, *notes]
         if min(len(base), len(runs)) < FEW_RUNS:
             notes.insert(0, OF_THESE_RUNS)
     return outcomes, list(dict.fromkeys(notes))

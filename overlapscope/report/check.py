@@ -84,8 +84,11 @@ def shares(documents: Sequence[Document], limits: Mapping[str, Fraction]) -> lis
         rule = SHARES[name]
         words = rule.words.format(per="step" if steps else "window")
         part, whole = (_total(documents, column) for column in (rule.part, rule.whole))
+        absent = rule.absent or "the window is empty"
+        if any(map(_unseen, documents)):
+            part, absent = None, "what CUDA graphs computed and communicated was not recorded"
         if part is None or not whole:
-            text = f"{words}: n/a, {rule.absent or 'the window is empty'}"
+            text = f"{words}: n/a, {absent}"
             outcomes.append(Outcome(name, False, None, float(limit), text))
             continue
         value = Fraction(part, whole)
@@ -94,6 +97,14 @@ def shares(documents: Sequence[Document], limits: Mapping[str, Fraction]) -> lis
         text = f"{words}: {_beside(value, limit)}, {bound}"
         outcomes.append(Outcome(name, passed, float(value), float(limit), text))
     return outcomes
+
+
+def _unseen(document: Document) -> bool:
+    """Whether graphs that were traced as a whole ran in the window, or beside the ops that a whole trace is."""
+    windows, graphs = document.overlap.windows, document.trace.graphs
+    if windows.mode == "whole":
+        return any(map(len, graphs.values()))
+    return any(len(window & graphs[rank]) for rank, window in windows.of_rank.items() if rank in graphs)
 
 
 def _total(documents: Sequence[Document], column: str) -> int | None:

@@ -137,13 +137,7 @@ def build(
     alone = [run.samples for run in compute_only]
     found = compare([run.samples for run in a], [run.samples for run in b], alone or None)
     warnings = [*unlike(a, b, differences), *_of_the_samples(a, b, found), *_of_the_baseline(a, found, alone)]
-    for side, runs in (("A", a), ("B", b)):
-        for run in runs:
-            said = [*run.provenance.warnings, *([run.note] if run.note else [])]
-            if run.samples.left_out:
-                said.append(f"{run.samples.left_out} steps that not every rank has ops in are left out")
-            name = side if len(runs) == 1 else f"{side}, {run.path}"
-            warnings += [f"{name}: {text}" for text in said]
+    warnings += [*said_of("A", a), *said_of("B", b)]
     return Document(
         tuple(a),
         tuple(b),
@@ -152,6 +146,18 @@ def build(
         changed(a, b, differences),
         tuple(dict.fromkeys(warnings)),
     )
+
+
+def said_of(side: str, runs: Sequence[Run]) -> list[str]:
+    """What must be known of each run of a side, in sentences that begin with the side's name."""
+    warnings = []
+    for run in runs:
+        said = [*run.provenance.warnings, *([run.note] if run.note else [])]
+        if run.samples.left_out:
+            said.append(f"{run.samples.left_out} steps that not every rank has ops in are left out")
+        name = side if len(runs) == 1 else f"{side}, {run.path}"
+        warnings += [f"{name}: {text}" for text in said]
+    return warnings
 
 
 def same_window(runs: Sequence[Run]) -> None:
