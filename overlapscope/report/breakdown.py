@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
 from ..analysis.steps import FEWEST
 from .document import Document
-from .words import count, duration, escape, number, percent, scale, shortened
+from .grid import Grid
+from .words import Figure, count, duration, escape, number, percent, scale, shortened
 
-__all__ = ["Breakdown", "brief", "full", "over_ranks", "sentences"]
+__all__ = ["brief", "full", "over_ranks", "sentences"]
 
 MOST_RANGES = 12  # rows of the tree in a report that was not asked for one: a glance, half a screen
 MOST_OUTLIERS = 4
@@ -22,17 +22,7 @@ Cell = Callable[[dict[str, Any], tuple[int, str]], str]
 """What a row shows in a column, times in a unit."""
 
 
-@dataclass(frozen=True, slots=True)
-class Breakdown:
-    """A table as text; names in it are escaped."""
-
-    title: str
-    head: list[str]
-    rows: list[list[str]]
-    note: str | None = None
-
-
-def full(document: Document) -> Breakdown:
+def full(document: Document) -> Grid:
     """The table that was asked for, all rows of it."""
     table, by = document.table, document.by
     assert table is not None
@@ -40,13 +30,13 @@ def full(document: Document) -> Breakdown:
     unit = scale(document.overlap.ranks["window_ns"].max())
     title = f"By {by} ({unit[1]}{'' if by == 'step' else _of(document)})"
     if by == "range":
-        return Breakdown(title, *_ranges(over_ranks(table), unit), _ranges_note(document))
+        return Grid(title, *_ranges(over_ranks(table), unit), _ranges_note(document))
     columns = COLUMNS[by]
     rows = [[cell(row, unit) for cell in columns.values()] for row in table.to_dict("records")]
-    return Breakdown(title, list(columns), rows, spread(document) if by == "step" else None)
+    return Grid(title, list(columns), rows, spread(document) if by == "step" else None)
 
 
-def brief(document: Document) -> Breakdown | None:
+def brief(document: Document) -> Grid | None:
     """The ranges that expose most, each below those around it; None where no op was launched in a range."""
     if document.by is not None or document.table is None:
         return None
@@ -63,7 +53,7 @@ def brief(document: Document) -> Breakdown | None:
     more = len(table) - len(shown)
     note = f"{more} more: --by range lists all" if more else None
     title = f"Where in the program ({unit[1]}{_of(document)})"
-    return Breakdown(title, *_ranges(shown, unit), note)
+    return Grid(title, *_ranges(shown, unit), note)
 
 
 def sentences(document: Document) -> list[str]:
@@ -140,6 +130,10 @@ def _plain(column: str) -> Cell:
     return lambda row, unit: escape(str(row[column]))
 
 
+def _rank(row: dict[str, Any], unit: tuple[int, str]) -> str:
+    return Figure(str(row["rank"]), row["rank"])
+
+
 def _share(part: str, whole: str) -> Cell:
     return lambda row, unit: percent(row[f"{part}_ns"], row[f"{whole}_ns"])
 
@@ -149,12 +143,12 @@ def _step(row: dict[str, Any], unit: tuple[int, str]) -> str:
 
 
 def _whole(column: str) -> Cell:
-    return lambda row, unit: f"{row[column]:,}"
+    return lambda row, unit: count(row[column])
 
 
 COLUMNS: dict[str, dict[str, Cell]] = {
     "stream": {
-        "rank": _plain("rank"),
+        "rank": _rank,
         "stream": _plain("stream"),
         "ops": _whole("n_ops"),
         "compute": _time("compute"),
@@ -164,7 +158,7 @@ COLUMNS: dict[str, dict[str, Cell]] = {
         "exposed": _time("exposed_comm"),
     },
     "collective": {
-        "rank": _plain("rank"),
+        "rank": _rank,
         "collective": _plain("collective"),
         "count": _whole("count"),
         "time (sum)": _time("sum"),
@@ -173,7 +167,7 @@ COLUMNS: dict[str, dict[str, Cell]] = {
         "hidden": _share("overlap", "union"),
     },
     "step": {
-        "rank": _plain("rank"),
+        "rank": _rank,
         "step": _step,
         "window": _time("window"),
         "compute": _time("compute"),
@@ -183,7 +177,7 @@ COLUMNS: dict[str, dict[str, Cell]] = {
         "idle": _time("idle"),
     },
     "rank": {
-        "rank": _plain("rank"),
+        "rank": _rank,
         "window": _time("window"),
         "compute": _time("compute"),
         "exposed": _time("exposed_comm"),
