@@ -120,7 +120,7 @@ def waited_for(document: Document) -> Grid | None:
     rows = [
         [
             Figure(str(row["rank"]), row["rank"]),
-            f"{row['last']:,} of {row['collectives']:,}",
+            Figure(f"{row['last']:,} of {row['collectives']:,}", row["last"]),
             number(row["late_ns"], unit),
             number(row["cost_ns"], unit),
         ]

@@ -14,7 +14,7 @@ from . import bandwidth, breakdown, findings, parts
 from .document import Document
 from .grid import Grid
 from .opening import headline, setting
-from .words import escape, shortened
+from .words import escape
 
 __all__ = ["render"]
 

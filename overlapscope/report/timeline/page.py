@@ -1,4 +1,4 @@
-"""The page of a timeline. Whatever comes from a trace is in the payload, and reaches the page as text, never as HTML."""
+"""The page of a timeline. Whatever a trace says is in the payload, and reaches the page as text, never as HTML."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _BODY = """<noscript>This timeline is drawn by a script, which this browser does
 <main id="timeline" class="ost"></main>"""
 
 _START = """
-const element = document.getElementById("timeline");
-window.timeline = overlapscopeTimeline.mount(element, overlapscopePage.bytes("payload"), { plotly: overlapscopePage.plotly, link: true });
+const element = document.getElementById("timeline"), { bytes, plotly } = overlapscopePage;
+window.timeline = overlapscopeTimeline.mount(element, bytes("payload"), { plotly, link: true });
 window.timeline.catch((error) => element.append(`The timeline cannot be drawn by this browser (${error.message}).`));
 """
 
@@ -48,13 +48,13 @@ def style() -> str:
     return _file("timeline.css")
 
 
-def title(provenance: Provenance) -> str:
+def title(provenance: Provenance, what: str = "timeline") -> str:
     """What a browser's tab shows."""
     paths = [PurePath(s.path) for s in provenance.sources]
     name = (
         paths[0].name if len(paths) == 1 else f"{len(paths)} files in {paths[0].parent.name or paths[0].name}"
     )
-    return f"{shortened(escape(name), LONGEST_TITLE)} – overlapscope timeline"
+    return f"{shortened(escape(name), LONGEST_TITLE)} – overlapscope {what}"
 
 
 def _file(name: str) -> str:
