@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..errors import OptionError
 
-__all__ = ["Format", "Page", "check_page", "put", "put_page", "refuse_terminal"]
+__all__ = ["Format", "ReportFormat", "put", "refuse_terminal"]
 
 
 class Format(str, Enum):
@@ -19,7 +19,7 @@ class Format(str, Enum):
     PARQUET = "parquet"
 
 
-class Page(str, Enum):
+class ReportFormat(str, Enum):
     """What `report` lays out beside those: one page for a browser."""
 
     TEXT = "text"
@@ -58,29 +58,3 @@ def put(content: str | bytes, output: Path | None = None, *, force: bool = False
         sys.stdout.flush()
         sys.stdout.buffer.write(content)
         sys.stdout.buffer.flush()
-
-
-def check_page(path: Path | None, *, force: bool, within: Path | None = None) -> None:
-    """Refuse a page that could not be written, before the work for it is done; `within` will be made by then.
-
-    Raises
-    ------
-    OptionError
-        It exists and `force` is not set, or its folder does not exist or is not writable.
-    """
-    from ..files import replacing
-
-    if path is None or (within is not None and path.parent.resolve() == within.resolve() and not path.exists()):
-        return
-    with replacing(path, force=force, probe=True):
-        pass
-
-
-def put_page(html: str, path: Path, *, force: bool) -> None:
-    """Write a page, and say on stderr where it is larger than a mail or a chat takes."""
-    from ..files import write_text
-
-    write_text(path, html, force=force)
-    size = path.stat().st_size
-    if size > LARGE:
-        print(f"{path} is {size / 1e6:.1f} MB, most of it the timeline", file=sys.stderr)

@@ -178,7 +178,7 @@ def _broken_down(document: Document) -> str:
     # Spaces at the start of a cell are lost in HTML; these are not.
     cells = [[_inline(c).replace("  ", "&nbsp;&nbsp;") for c in row] for row in shown.rows]
     notes = [_inline(w) for w in (*([shown.note] if shown.note else []), *document.warnings)]
-    lines = [f"**{shown.title}**", "", *captured, "", *_table(list(shown.head), cells), ""]
+    lines = [f"**{shown.title}**", "", *captured, "", *_table(shown.head, cells), ""]
     return "\n".join([*lines, *(f"- {note}" for note in notes)]).rstrip() + "\n"
 
 

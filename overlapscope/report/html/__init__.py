@@ -4,7 +4,9 @@
 """
 
 from .blocks import Page
+from .compare import of_comparison
 from .render import html
 from .report import of_report
+from .scaling import of_scaling
 
-__all__ = ["Page", "html", "of_report"]
+__all__ = ["Page", "html", "of_comparison", "of_report", "of_scaling"]

@@ -34,7 +34,8 @@ def html(page: Page) -> str:
     charts = [block for block in blocks if isinstance(block, Chart)]
     timelines = [block for block in blocks if isinstance(block, Timeline)]
     stores = {chart.id: chart.figure for chart in charts}
-    stores |= {"payload": block.payload for block in timelines}
+    if timelines:
+        stores["payload"] = timelines[0].payload
     return shell.html(
         shortened(escape(page.title), LONGEST),
         _environment().get_template("page.html").render(page=page, long=LONG),

@@ -19,7 +19,7 @@ from . import bars
 from .blocks import Block, Chart, Facts, Findings, Fold, Notes, Page, Section, Table, Text, Tile, Timeline
 from .tree import place_of, tree
 
-__all__ = ["chart", "of_report"]
+__all__ = ["chart", "of_report", "section"]
 
 MOST_ROWS = 2000
 """Rows of a table; the rest is in the JSON, and the table says so."""
@@ -28,7 +28,11 @@ SHORT = 12  # rows that are shown without being asked for
 
 
 def of_report(
-    document: Document, figures: Sequence[go.Figure] = (), *, extra: Sequence[Grid] = (), timeline: bool = True
+    document: Document,
+    figures: Sequence[go.Figure] = (),
+    *,
+    extra: Sequence[Grid] = (),
+    timeline: bool = True,
 ) -> Page:
     """The page of a report.
 
@@ -42,9 +46,11 @@ def of_report(
     timeline : bool
         Whether the timeline is in it.
     """
-    some = _of_a_sweep(document, figures) if document.bandwidth is not None else _of_a_program(document, figures)
-    sections = [section for section in some if section.blocks]
-    sections += [_section(f"extra-{at}", grid, [Table(grid)]) for at, grid in enumerate(extra)]
+    some = (
+        _of_a_sweep(document, figures) if document.bandwidth is not None else _of_a_program(document, figures)
+    )
+    sections = [one for one in some if one.blocks]
+    sections += [section(f"extra-{at}", grid, [Table(grid)]) for at, grid in enumerate(extra)]
     sections += _closing(document)
     if timeline:
         drawn = Timeline(payload(document, most_lanes=MOST_LANES))
@@ -64,7 +70,7 @@ def _of_a_program(document: Document, figures: Sequence[go.Figure]) -> Iterator[
     ranks = parts.ranks(document)
     table = Table(ranks)
     folded = len(ranks.rows) > SHORT and document.by != "rank"
-    yield _section(
+    yield section(
         "ranks",
         ranks,
         [
@@ -76,7 +82,12 @@ def _of_a_program(document: Document, figures: Sequence[go.Figure]) -> Iterator[
         short="Ranks",
     )
     bounds = parts.bounds(document)
-    yield Section("bounds", parts.BOUNDS.removesuffix(", if"), [Facts([(f"if {w}", g) for w, g in bounds])] * bool(bounds), short="Bounds")
+    yield Section(
+        "bounds",
+        parts.BOUNDS.removesuffix(", if"),
+        [Facts([(f"if {w}", g) for w, g in bounds])] * bool(bounds),
+        short="Bounds",
+    )
     yield _communication(document)
     yield from _grid("stragglers", parts.waited_for(document), short="Who was late")
     yield _bandwidth(document, figures)
@@ -87,7 +98,9 @@ def _of_a_program(document: Document, figures: Sequence[go.Figure]) -> Iterator[
         title, unit = _split(found.title)
         yield Section("program", title, [found], unit, short="Program")
     streams = _cut(breakdown.listed(document, "stream"))
-    yield _section("streams", streams, [_folded("Every stream", streams, document.by == "stream")], short="Streams")
+    yield section(
+        "streams", streams, [_folded("Every stream", streams, document.by == "stream")], short="Streams"
+    )
 
 
 def _of_a_sweep(document: Document, figures: Sequence[go.Figure]) -> Iterator[Section]:
@@ -104,7 +117,14 @@ def _closing(document: Document) -> list[Section]:
     """What is under every report: names, what was captured, what to mistrust."""
     some = list(_grid("unknown", parts.unknown(document), short="Unknown names"))
     names = _names(document)
-    some.append(_section("names", names, [_folded("Every name", names, False, words_at=frozenset({1, 2, 3}))], short="Names"))
+    some.append(
+        section(
+            "names",
+            names,
+            [_folded("Every name", names, False, words_at=frozenset({1, 2, 3}))],
+            short="Names",
+        )
+    )
     some.append(Section("captured", "What was captured", [Facts(setting(document))], short="Captured"))
     if document.warnings:
         some.append(Section("notes", "Good to know", [Notes(document.warnings)]))
@@ -120,7 +140,10 @@ def _findings(document: Document) -> Section:
         return Section("findings", "Findings", [Text([said])])
     places = [place_of(document, finding.range) for finding in said]
     return Section(
-        "findings", "Findings", [Findings(said, places)], "worst first; they share time, so costs do not add up"
+        "findings",
+        "Findings",
+        [Findings(said, places)],
+        "worst first; they share time, so costs do not add up",
     )
 
 
@@ -129,10 +152,14 @@ def _communication(document: Document) -> Section:
     if grid is None or drawn is None:
         return Section("communication", "Communication", [])
     by_rank = breakdown.listed(document, "collective")
-    return _section(
+    return section(
         "communication",
         grid,
-        [drawn, Table(grid), _folded("By rank", by_rank, document.by == "collective", words_at=frozenset({1}))],
+        [
+            drawn,
+            Table(grid),
+            _folded("By rank", by_rank, document.by == "collective", words_at=frozenset({1})),
+        ],
     )
 
 
@@ -143,7 +170,7 @@ def _bandwidth(document: Document, figures: Sequence[go.Figure]) -> Section:
     grid = _cut(Grid(*shown))
     several = len(grid.rows) > 1  # one point is no line
     charts = [chart("sizes", figure) for figure in figures] if several else []
-    return _section("bandwidth", grid, [*charts, Table(grid), Text(bandwidth.slow(document.rates))])
+    return section("bandwidth", grid, [*charts, Table(grid), Text(bandwidth.slow(document.rates))])
 
 
 def _contention(document: Document) -> Section:
@@ -162,7 +189,9 @@ def _contention(document: Document) -> Section:
     head = ["kernel", "rank", "under it", "beside it", "median under", "median beside", "slower by"]
     grid = _cut(Grid("Kernels that run both under communication and beside it", head, rows))
     folded = [_folded("Kernel by kernel", grid, False)] if rows else []
-    return Section("contention", "What overlap costs", [Text(said), *folded] if said else [], short="Contention")
+    return Section(
+        "contention", "What overlap costs", [Text(said), *folded] if said else [], short="Contention"
+    )
 
 
 def _steps(document: Document) -> Section:
@@ -212,14 +241,15 @@ def _split(title: str) -> tuple[str, str]:
     return words, unit.removesuffix(")")
 
 
-def _section(name: str, grid: Grid, blocks: Sequence[Block], short: str = "") -> Section:
+def section(name: str, grid: Grid, blocks: Sequence[Block], short: str = "") -> Section:
+    """A section of a grid's title; what that says in brackets stands beside it."""
     title, unit = _split(grid.title)
     return Section(name, title, blocks, unit, short)
 
 
 def _grid(name: str, grid: Grid | None, short: str = "") -> Iterator[Section]:
     if grid is not None:
-        yield _section(name, grid, [Table(_cut(grid))], short)
+        yield section(name, grid, [Table(_cut(grid))], short)
 
 
 def _folded(words: str, grid: Grid, opened: bool, *, words_at: frozenset[int] = frozenset()) -> Fold:
@@ -233,7 +263,9 @@ def _cut(grid: Grid) -> Grid:
     if more <= 0:
         return grid
     note = f"{more:,} more rows: the JSON has all"
-    return Grid(grid.title, grid.head, grid.rows[:MOST_ROWS], f"{grid.note} {note}" if grid.note else note, grid.foot)
+    return Grid(
+        grid.title, grid.head, grid.rows[:MOST_ROWS], f"{grid.note} {note}" if grid.note else note, grid.foot
+    )
 
 
 # -- figures that are read from afar -------------------------------------------------------------------------
@@ -258,10 +290,22 @@ def _tiles(document: Document) -> list[Tile]:
         Tile(percent(found.hidden, found.comm), "of communication is hidden"),
     ]
     if bound.speedup is not None:
-        tiles.append(Tile(Figure(f"{bound.speedup:.2f}×", bound.speedup), "faster at most, all hidden that can be", gained(bound)))
+        tiles.append(
+            Tile(
+                Figure(f"{bound.speedup:.2f}×", bound.speedup),
+                "faster at most, all hidden that can be",
+                gained(bound),
+            )
+        )
     late = parts.waited_for(document)
     if late is not None and len(document.overlap.ranks) > 1:
         rank, last, _, cost = late.rows[0]
         _, unit = _split(late.title)
-        tiles.append(Tile(f"rank {rank}", f"was waited for most: last to {last}", f"{cost} {unit.split(',')[0]} of others' exposed waiting"))
+        tiles.append(
+            Tile(
+                f"rank {rank}",
+                f"was waited for most: last to {last}",
+                f"{cost} {unit.split(',')[0]} of others' exposed waiting",
+            )
+        )
     return tiles

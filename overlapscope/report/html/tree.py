@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pandas as pd
 
-from ..breakdown import MOST_RANGES, RANGE_HEAD, over_ranks, place, range_figures, ranges_note, ranges_title, worst
+from ..breakdown import (
+    MOST_RANGES,
+    RANGE_HEAD,
+    over_ranks,
+    place,
+    range_figures,
+    ranges_note,
+    ranges_title,
+    worst,
+)
 from ..document import Document
 from ..parts import unit_of
 from ..words import shortened
@@ -28,7 +37,10 @@ def tree(document: Document, *, unfolded: bool = False) -> Tree | None:
     table = every.loc[worst(every, MOST_ROWS)] if len(every) > MOST_ROWS else every
     shown = set(table.index) if unfolded else set(worst(table, MOST_RANGES))
     left_out = len(every) - len(table)
-    notes = [ranges_note(document), f"{left_out:,} more, which expose less: the JSON has all" if left_out else None]
+    notes = [
+        ranges_note(document),
+        f"{left_out:,} more, which expose less: the JSON has all" if left_out else None,
+    ]
     return Tree(
         ranges_title(document),
         RANGE_HEAD,
@@ -66,5 +78,3 @@ def place_of(document: Document, path: tuple[str, ...] | None) -> str | None:
     kept = every if len(every) <= MOST_ROWS else every.loc[worst(every, MOST_ROWS)]
     rows = kept.index[kept["path"] == path].tolist()
     return f"range-{rows[0]}" if rows else None
-
-
