@@ -13,6 +13,7 @@ from .markdown import code, inline, table
 from .words import Figure, count, duration, escape, percent, scale, shortened
 
 __all__ = [
+    "TOLD",
     "baseline",
     "collectives",
     "figures",

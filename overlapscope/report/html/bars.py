@@ -52,10 +52,10 @@ def steps(document: Document) -> Bars | None:
     figures = [column for column in table.columns if column.endswith("_ns")]
     means = table.groupby("step", sort=False)[figures].mean()
     # Which of it is waiting is known of ranks, not of steps.
-    means["exposed_unsplit_ns"] = means["exposed_comm_ns"]
+    means["exposed_wire_ns"] = means["exposed_comm_ns"]
     rows = _alone(records(means.reset_index()))
     labels = [shortened(escape(str(row["step"])), 18) for row in rows]
-    words = {"unsplit": "exposed communication"}
+    words = {"wire": "exposed communication"}
     return _identity(document, "Where the time of each step went", labels, rows, words)
 
 
@@ -103,7 +103,7 @@ def _identity(
         )
         for name, row in zip(labels, rows, strict=True)
     ]
-    return Bars(label, [f"exposed ({unit[1]})", "of it all"], bars)
+    return Bars(label, [f"exposed ({unit[1]})", "share"], bars)
 
 
 def _parts(

@@ -126,6 +126,10 @@ class Bar:
     figures: Sequence[str]
 
 
+ORDER = ("busy", "comm", "wait", "wire", "unsplit", "memory", "idle")
+"""Classes of pieces, from what one wants to what one does not."""
+
+
 @dataclass(frozen=True, slots=True)
 class Bars(Block):
     """Stacked bars under one another, to one scale."""
@@ -137,8 +141,9 @@ class Bars(Block):
 
     @property
     def legend(self) -> dict[str, str]:
-        """The words of each class that some bar shows."""
-        return {part.key: part.words for bar in self.bars for part in bar.parts}
+        """The words of each class that some bar shows, in the order of the pieces."""
+        found = {part.key: part.words for bar in self.bars for part in bar.parts}
+        return {key: found[key] for key in ORDER if key in found}
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,8 @@ MORE_IS_BETTER = ("overlap", "hidden_share")
 NEITHER = ("compute", "comm")
 """More communication at once may be faster, and compute under it takes longer: the step tells."""
 
-WORDS = {"less": "less", "more": "more", "untold": "not told", "few": "too few", None: "n/a"}
+WIDEST = 1.0
+"""Share of A at which the axis of intervals ends at the latest: beyond it one sees that it is far."""
 
 
 def of_comparison(document: Document) -> Page:
@@ -58,8 +59,8 @@ def _told(document: Document) -> Grid:
     ends = [abs(end) for one in found.times.values() for end in _relative(one) if end is not None]
     rows = []
     for (name, one), (label, *cells, between, _) in zip(every.items(), grid.rows, strict=True):
-        drawn = _drawn(between, one, max(ends, default=0)) if name in found.times else between
-        rows.append([label, *cells, drawn, Verdict(WORDS[one.verdict], _tone(name, one.verdict))])
+        drawn = _drawn(between, one, min(max(ends, default=0), WIDEST)) if name in found.times else between
+        rows.append([label, *cells, drawn, Verdict(text.TOLD[one.verdict], _tone(name, one.verdict))])
     return Grid(grid.title, grid.head, rows, grid.note)
 
 
@@ -72,7 +73,7 @@ def _drawn(words: str, one: Shift, longest: float) -> str:
     low, middle, high = _relative(one)
     if low is None or middle is None or high is None or not longest:
         return words
-    a, b, c = (50 + 48 * end / longest for end in (low, middle, high))
+    a, b, c = (50 + 48 * max(-1, min(1, end / longest)) for end in (low, middle, high))
     return Whisker(words, (a, b, c))
 
 
@@ -99,15 +100,14 @@ def _tiles(document: Document) -> list[Tile]:
         ("exposed communication", exposed, "exposed_comm"),
     ):
         if one.a is not None and one.b is not None:
-            tiles.append(
-                Tile(duration(one.b, unit), words, f"A {duration(one.a, unit)}", _tone(name, one.verdict))
-            )
+            more = f"A {duration(one.a, unit)}; told: {text.TOLD[one.verdict]}"
+            tiles.append(Tile(duration(one.b, unit), words, more, _tone(name, one.verdict)))
     if hidden.a is not None and hidden.b is not None:
         tiles.append(
             Tile(
                 percent(hidden.b, 1),
                 "of communication is hidden",
-                f"A {percent(hidden.a, 1)}",
+                f"A {percent(hidden.a, 1)}; told: {text.TOLD[hidden.verdict]}",
                 _tone("hidden_share", hidden.verdict),
             )
         )

@@ -181,8 +181,8 @@ class Chart {
     Object.assign(layout, {
       title: undefined, width: wide, height: high, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
       font: { family: getComputedStyle(document.body).fontFamily, size: 13, color: style("ink") },
-      margin: { l: narrow ? 48 : 64, r: 12, t: 30, b: 60 },
-      legend: { ...layout.legend, orientation: "h", y: 1.02, yanchor: "bottom", x: 0 },
+      margin: { l: narrow ? 48 : 64, r: 12, t: layout.xaxis2 ? 64 : 30, b: 60 },
+      legend: { ...layout.legend, orientation: "h", y: layout.xaxis2 ? 1.1 : 1.02, yanchor: "bottom", x: 0 },
       hoverlabel: { bgcolor: style("page"), font: { color: style("ink") } },
       modebar: { remove: ["lasso2d", "select2d"] },
     });

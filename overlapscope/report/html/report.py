@@ -127,7 +127,7 @@ def _closing(document: Document) -> list[Section]:
     )
     some.append(Section("captured", "What was captured", [Facts(setting(document))], short="Captured"))
     if document.warnings:
-        some.append(Section("notes", "Good to know", [Notes(document.warnings)]))
+        some.append(Section("notes", "Good to know", [Notes(document.warnings)], short="Notes"))
     return some
 
 

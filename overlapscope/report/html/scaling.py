@@ -12,7 +12,7 @@ from .. import scaling_text as text
 from ..grid import Grid
 from ..scaling import Document
 from ..words import Figure, count, duration, escape, number, percent, scale
-from .blocks import Bar, Bars, Block, Facts, Notes, Page, Part, Section, Table, Tile
+from .blocks import Bar, Bars, Facts, Notes, Page, Part, Section, Table, Tile
 from .report import chart, section
 
 __all__ = ["of_scaling"]
@@ -20,12 +20,10 @@ __all__ = ["of_scaling"]
 
 def of_scaling(document: Document, figure: go.Figure) -> Page:
     """The page of a scaling report; `figure` draws it."""
-    blocks: list[Block] = [
-        chart("scaling", figure),
-        Table(_spaced(text.account(document, document.scaling.sizes)), fixed=True),
-    ]
-    grid = text.account(document, document.scaling.sizes)
-    sections = [section("scaling", grid, blocks, "Scaling")]
+    account = text.account(document, document.scaling.sizes)
+    rows = account.rows[1:]  # the page rules off a table's head itself
+    table = Table(Grid(account.title, account.head, rows), fixed=True)
+    sections = [section("scaling", account, [chart("scaling", figure), table], "Scaling")]
     sections.append(
         Section(
             "sizes",
@@ -51,11 +49,6 @@ def of_scaling(document: Document, figure: go.Figure) -> Page:
         tiles=_tiles(document),
         sections=sections,
     )
-
-
-def _spaced(grid: Grid) -> Grid:
-    """Lines between the parts of the account are the page's own."""
-    return Grid(grid.title, grid.head, [row for row in grid.rows if row])
 
 
 def _tiles(document: Document) -> list[Tile]:
