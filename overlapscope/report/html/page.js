@@ -194,8 +194,8 @@ class Chart {
 function stacked(layout) {
   layout.xaxis.domain = layout.xaxis2.domain = [0, 1];
   layout.yaxis.domain = [0.66, 1];
-  layout.yaxis2.domain = [0, 0.4];
-  for (const [i, one] of (layout.annotations || []).entries()) Object.assign(one, { x: 0.5, y: i ? 0.42 : 1 });
+  layout.yaxis2.domain = [0, 0.37];
+  for (const [i, one] of (layout.annotations || []).entries()) Object.assign(one, { x: 0.5, y: i ? 0.38 : 1 });
 }
 
 // -- drawn when it comes into view --------------------------------------------------------------------------------
