@@ -135,7 +135,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_page_of_a_real_run(chrome: Browser, real: Path) -> None:
     """One page, used as a reader would: figures, sorting, the tree, a finding's link, the timeline."""
     with opened(chrome, real) as page:
-        assert page.evaluate("window.timeline === undefined && window.Plotly === undefined")
+        assert page.evaluate("!(window.timeline instanceof Promise) && window.Plotly === undefined")
         check_figures(page, osc.load(DATA))
         sort_by_keyboard(page)
         the_tree_folds_sorts_and_filters(page)
@@ -159,6 +159,10 @@ def sort_by_keyboard(page: Page) -> None:
 
 def the_tree_folds_sorts_and_filters(page: Page) -> None:
     shown, every = values(page, "program", hidden=False), values(page, "program")
+    assert len(shown) == 12  # as in a terminal
+    page.get_by_role("button", name=f"Show all {len(every)} ranges").click()
+    assert len(values(page, "program", hidden=False)) > 12
+    shown = values(page, "program", hidden=False)
     folds = page.locator("#program .fold")
     first = folds.first
     assert first.get_attribute("aria-expanded") == "true"
@@ -211,7 +215,7 @@ def a_link_unfolds_what_it_leads_to(page: Page) -> None:
 
 
 def the_timeline_is_drawn_when_it_comes_into_view(page: Page) -> None:
-    page.locator("#timeline-of-ranks h2").scroll_into_view_if_needed()
+    page.locator("#timeline-of-ranks-title").scroll_into_view_if_needed()
     page.wait_for_timeout(300)
     drawn = page.evaluate(
         "timeline.then((t) => [t.canvas.width > 500, t.model.ranks.map((one) => one.window_ns)])"
@@ -343,7 +347,7 @@ def test_names_do_nothing(chrome: Browser, tmp_path: Path) -> None:
     place = laid(osc.load(hostile(tmp_path)), tmp_path / "page.html")
     with opened(chrome, place) as page:
         page.evaluate("document.querySelectorAll('details').forEach((d) => d.open = true)")
-        page.locator("#timeline-of-ranks h2").scroll_into_view_if_needed()
+        page.locator("#timeline-of-ranks-title").scroll_into_view_if_needed()
         page.wait_for_timeout(300)
         page.evaluate("timeline.then(() => 0)")
         text = page.locator("body").inner_text()

@@ -94,6 +94,7 @@ class TreeRow:
     exposed: float
     branch: bool  # something is below it
     open: bool
+    brief: bool  # among those that expose most, which are shown at first
 
 
 @dataclass(frozen=True, slots=True)

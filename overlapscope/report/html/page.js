@@ -15,11 +15,12 @@ class Rows {
   constructor(table) {
     this.table = table;
     this.body = table.tBodies[0];
-    this.top = { below: [], open: true };
+    const tree = table.classList.contains("tree");
+    this.top = { below: [], open: true, whole: !tree };
     const around = [this.top];
     this.all = [...this.body.rows].map((tr, place) => {
       const depth = Number(tr.dataset.depth || 0);
-      const row = { tr, place, depth, below: [], open: "open" in tr.dataset, text: tr.cells[0].textContent.toLowerCase() };
+      const row = { tr, place, depth, below: [], open: "open" in tr.dataset, brief: "brief" in tr.dataset, whole: false, text: tr.cells[0].textContent.toLowerCase() };
       around.length = Math.min(around.length, depth + 1);
       row.around = around[around.length - 1];
       row.around.below.push(row);
@@ -30,7 +31,7 @@ class Rows {
     this.words = "";
     if ("sort" in table.dataset) this.heads();
     if ("filter" in table.dataset) this.box();
-    if (table.classList.contains("tree")) this.folds();
+    if (tree) this.folds();
     this.show();
   }
 
@@ -94,8 +95,23 @@ class Rows {
       row.tr.cells[0].prepend(row.button);
       row.button.addEventListener("click", () => {
         row.open = !row.open;
+        row.whole = row.whole || row.open;  // who opens it wants all that is in it
         this.show();
       });
+    }
+    this.rest = make("button", { type: "button", class: "rest-of-it" }, `Show all ${this.all.length.toLocaleString("en")} ranges`);
+    this.rest.addEventListener("click", () => {
+      for (const row of [this.top, ...this.all]) row.whole = true;
+      this.show();
+    });
+    this.table.parentElement.after(this.rest);
+  }
+
+  // Of a tree only what exposes most is there at first, until one asks for the rest.
+  kept(row) {
+    for (let up = row.around; ; row = up, up = up.around) {
+      if (!up.open || !(up.whole || row.brief)) return false;
+      if (up === this.top) return true;
     }
   }
 
@@ -108,21 +124,21 @@ class Rows {
       if (row === this.top) return some;
       const hit = !this.words || row.text.includes(this.words);
       n += hit;
-      let open = true;
-      for (let up = row.around; fold && up !== this.top; up = up.around) open = open && up.open;
-      row.tr.hidden = !(open && (hit || some));
+      row.tr.hidden = fold ? !this.kept(row) : !(hit || some);
       if (row.button) row.button.setAttribute("aria-expanded", String(!fold || row.open));
       return hit || some;
     };
     seen(this.top);
+    if (this.rest) this.rest.hidden = !fold || [this.top, ...this.all].every((row) => row.whole || row.below.every((one) => one.brief));
     if (this.found) this.found.textContent = this.words ? `${n.toLocaleString("en")} of ${this.all.length.toLocaleString("en")}` : "";
   }
 
   // Unfold what is around a row.
   reveal(id) {
     const row = this.all.find((one) => one.tr.id === id);
-    for (let up = row && row.around; up && up !== this.top; up = up.around) up.open = true;
-    if (row) this.show();
+    for (let up = row && row.around; up && up !== this.top; up = up.around) up.open = up.whole = true;
+    if (row) this.top.whole = true;
+    this.show();
   }
 }
 
@@ -220,6 +236,7 @@ if (place) {
   lazily(place, () => {
     const height = Math.max(360, Math.round(innerHeight * 0.72));
     window.timeline = overlapscopeTimeline.mount(place, bytes("payload"), { plotly, height });
+    window.timeline.then(() => (place.style.minHeight = "0"));
     window.timeline.catch((error) => place.append(`The timeline cannot be drawn by this browser (${error.message}).`));
   });
 }

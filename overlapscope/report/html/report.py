@@ -17,7 +17,7 @@ from ..timeline.payload import payload
 from ..words import Figure, count, duration, escape, number, percent, shortened
 from . import bars
 from .blocks import Block, Chart, Facts, Findings, Fold, Notes, Page, Section, Table, Text, Tile, Timeline
-from .tree import place_of, tree
+from .tree import places, tree
 
 __all__ = ["chart", "of_report", "section"]
 
@@ -138,11 +138,10 @@ def _findings(document: Document) -> Section:
     said = findings.told(document)
     if isinstance(said, str):
         return Section("findings", "Findings", [Text([said])])
-    places = [place_of(document, finding.range) for finding in said]
     return Section(
         "findings",
         "Findings",
-        [Findings(said, places)],
+        [Findings(said, places(document, [finding.range for finding in said]))],
         "worst first; they share time, so costs do not add up",
     )
 
@@ -254,7 +253,8 @@ def _grid(name: str, grid: Grid | None, short: str = "") -> Iterator[Section]:
 
 def _folded(words: str, grid: Grid, opened: bool, *, words_at: frozenset[int] = frozenset()) -> Fold:
     grid = _cut(grid)
-    return Fold(f"{words}: {len(grid.rows):,} rows", [Table(grid, words_at)], opened)
+    n = len(grid.rows)
+    return Fold(f"{words}: {n:,} row{'s' * (n != 1)}", [Table(grid, words_at)], opened)
 
 
 def _cut(grid: Grid) -> Grid:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pandas as pd
 
 from ..breakdown import (
@@ -19,7 +21,7 @@ from ..parts import unit_of
 from ..words import shortened
 from .blocks import Tree, TreeRow
 
-__all__ = ["MOST_ROWS", "place_of", "tree"]
+__all__ = ["MOST_ROWS", "places", "tree"]
 
 MOST_ROWS = 3000
 """Rows of the page: more make it slow on a phone; the JSON has all."""
@@ -65,16 +67,17 @@ def _rows(table: pd.DataFrame, shown: set[int], document: Document) -> list[Tree
             exposed=100 * row["exposed_comm_ns"] / longest,
             branch=bool(row["path"]) and row["path"] in around,
             open=bool(row["path"]) and row["path"] in opened,
+            brief=at in shown,
         )
         for at, row in zip(table.index, table.to_dict("records"), strict=True)
     ]
 
 
-def place_of(document: Document, path: tuple[str, ...] | None) -> str | None:
-    """The row of a range that a finding names; None where it has none."""
-    if path is None or not len(document.trace.ranges):
-        return None
+def places(document: Document, paths: Sequence[tuple[str, ...] | None]) -> list[str | None]:
+    """The rows of the ranges that findings name; None where one has none."""
+    if not len(document.trace.ranges):
+        return [None] * len(paths)
     every = over_ranks(document.ranges)
     kept = every if len(every) <= MOST_ROWS else every.loc[worst(every, MOST_ROWS)]
-    rows = kept.index[kept["path"] == path].tolist()
-    return f"range-{rows[0]}" if rows else None
+    rows = {path: f"range-{at}" for at, path in zip(kept.index, kept["path"], strict=True)}
+    return [None if path is None else rows.get(path) for path in paths]
