@@ -20,6 +20,7 @@ from overlapscope.report import document, findings, opening
 from overlapscope.report import html as pages
 from overlapscope.report.html.render import _colours, _file
 from test_report import two_ranks
+from test_scale import handmade
 from test_timeline import DATA, HOSTILE, hostile
 
 PAYLOAD = re.compile(r'<script type="application/octet-stream".*?</script>', re.DOTALL)
@@ -396,3 +397,26 @@ def test_scaling_is_a_page(tmp_path: Path) -> None:
     assert alt.startswith(
         "Lines of a step&#39;s time by number of ranks, and a waterfall. On 2 ranks it takes 300"
     )
+
+
+def test_a_large_page_is_written_and_its_size_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("overlapscope.cli.pages.LARGE", 1_000_000)
+    assert call("report", DATA, "--format", "html", "-o", tmp_path / "large.html") == 0
+    assert "the page has 2.1 MB, most of it the timeline" in capsys.readouterr().err
+    assert call("report", DATA, "--format", "html", "--no-timeline", "-o", tmp_path / "small.html") == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_scale_replaces_a_page_of_runs_that_exist_if_told_to(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = [handmade(tmp_path, f"tp{n}", n) for n in (1, 2)]
+    page = tmp_path / "page.html"
+    assert call("scale", *runs, "--html", page) == 0
+    assert "2 ranks are" in capsys.readouterr().out
+    assert "exists already" in refused(capsys, "scale", *runs, "--html", page)
+    page.write_text("")
+    assert call("scale", *runs, "--html", page, "--force") == 0
+    assert "overlapscope <span>strong scaling" in page.read_text()

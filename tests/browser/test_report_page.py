@@ -338,6 +338,13 @@ def test_charts_are_drawn_in_the_colours_of_the_page(chrome: Browser, tmp_path: 
             page.wait_for_timeout(200)
             line = page.evaluate("document.querySelector('.chart').data[0].line.color")
             assert line == getattr(COLOURS["exposed"], theme)
+        page.emulate_media(media="print", color_scheme="dark")
+        page.wait_for_timeout(200)
+        line, wide = page.evaluate(
+            "(({ data, layout }) => [data[0].line.color, layout.width])(document.querySelector('.chart'))"
+        )
+        assert line == COLOURS["exposed"].light
+        assert wide < 690
 
 
 # -- what a name cannot do -----------------------------------------------------------------------------------

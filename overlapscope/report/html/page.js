@@ -157,7 +157,8 @@ follow();
 
 // -- charts: Plotly's, in the page's colours ----------------------------------------------------------------------
 
-const dark = matchMedia("(prefers-color-scheme: dark)");
+const dark = matchMedia("(prefers-color-scheme: dark)"), paper = matchMedia("print");
+const PAPER = 660;  // px of A4 between its margins
 const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
 // A figure is drawn for a white page: each colour in it stands for a meaning, which has another on a dark one.
@@ -180,26 +181,26 @@ class Chart {
     this.plotly = await overlapscopePage.plotly();
     await this.redraw();
     const again = () => this.redraw();
-    dark.addEventListener("change", again);
+    for (const media of [dark, paper]) media.addEventListener("change", again);
     new ResizeObserver(again).observe(this.element);
   }
 
   redraw() {
-    const wide = this.element.clientWidth;
-    if (wide === this.wide && dark.matches === this.dark) return null;
-    Object.assign(this, { wide, dark: dark.matches });
+    const wide = paper.matches ? PAPER : this.element.clientWidth, ink = style("ink");
+    if (wide === this.wide && ink === this.ink) return null;
+    Object.assign(this, { wide, ink });
     const { data, layout } = dressed(this.figure), narrow = wide < 640;
     if (narrow && layout.xaxis2) stacked(layout);
     const high = parseFloat(this.element.style.height);
     const axis = { gridcolor: style("line"), linecolor: style("line"), zerolinecolor: style("line"), tickfont: { color: style("muted") } };
     for (const key of Object.keys(layout)) if (/^[xy]axis/.test(key)) layout[key] = { ...layout[key], ...axis, automargin: true };
-    for (const one of layout.annotations || []) one.font = { ...one.font, color: style("ink") };
+    for (const one of layout.annotations || []) one.font = { ...one.font, color: ink };
     Object.assign(layout, {
       title: undefined, width: wide, height: high, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
-      font: { family: getComputedStyle(document.body).fontFamily, size: 13, color: style("ink") },
+      font: { family: getComputedStyle(document.body).fontFamily, size: 13, color: ink },
       margin: { l: narrow ? 48 : 64, r: 12, t: layout.xaxis2 ? 64 : 30, b: 60 },
       legend: { ...layout.legend, orientation: "h", y: layout.xaxis2 ? 1.1 : 1.02, yanchor: "bottom", x: 0 },
-      hoverlabel: { bgcolor: style("page"), font: { color: style("ink") } },
+      hoverlabel: { bgcolor: style("page"), font: { color: ink } },
       modebar: { remove: ["lasso2d", "select2d"] },
     });
     return this.plotly.react(this.element, data, layout, { displaylogo: false, displayModeBar: false, responsive: false });
