@@ -9,7 +9,27 @@ from pathlib import Path
 
 from .errors import OptionError, OverlapscopeError
 
-__all__ = ["replacing", "write_bytes", "write_text"]
+__all__ = ["check", "replacing", "write_bytes", "write_text"]
+
+
+def check(path: Path, *, force: bool = False) -> None:
+    """Refuse a path to which nothing could be written, before the work for it is done.
+
+    Raises
+    ------
+    OptionError
+        It exists and `force` is not set, is a folder, or its folder does not exist or is not writable.
+    """
+    if path.is_dir():
+        raise OptionError("is a folder", "name a file", path)
+    if path.exists() and not path.is_file():  # /dev/stdout and its like
+        return
+    if path.exists() and not force:
+        raise OptionError("exists already", "choose another name or pass --force to replace it", path)
+    if not path.parent.is_dir():
+        raise OptionError("cannot be written: its folder does not exist", "create the folder first", path)
+    if not os.access(path.parent, os.W_OK):
+        raise OptionError("cannot be written: permission denied", "choose another place", path)
 
 
 @contextmanager
@@ -23,20 +43,13 @@ def replacing(path: Path, *, force: bool = False) -> Iterator[Path]:
     OverlapscopeError
         Writing failed half-way, as on a full disk.
     """
-    if path.is_dir():
-        raise OptionError("is a folder", "name a file", path)
+    check(path, force=force)
     if path.exists() and not path.is_file():  # /dev/stdout and its like: nothing to replace
         try:
             yield path
         except OSError as error:
             raise OverlapscopeError(f"cannot be written ({error.strerror or error})", None, path) from error
         return
-    if path.exists() and not force:
-        raise OptionError("exists already", "choose another name or pass --force to replace it", path)
-    if not path.parent.is_dir():
-        raise OptionError("cannot be written: its folder does not exist", "create the folder first", path)
-    if not os.access(path.parent, os.W_OK):
-        raise OptionError("cannot be written: permission denied", "choose another place", path)
     beside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         yield beside

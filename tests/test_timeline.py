@@ -287,8 +287,8 @@ def test_names_are_text(tmp_path: Path) -> None:
     (title,) = re.findall(r"<title>(.*)</title>", page)
     assert "<" not in title
     assert '"' not in title
-    # The page's own scripts, the payload and Plotly: nothing else opens a script.
-    assert page.count("<script") == page.count("</script>") == 4
+    # The page's own three scripts, the payload and Plotly: nothing else opens a script.
+    assert page.count("<script") == page.count("</script>") == 5
     header, _ = read(made_of.payload)
     assert all(len(name) <= 4096 for name, *_ in header["names"])
     assert "\\x1b[31mred\\x1b[0m" in [name for name, *_ in header["names"]]

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from .options import Align, Force, Output, Ranks, Rules, StepPattern, Window, keep_inputs, progress
+from . import pages
+from .options import Align, Force, Html, Output, Ranks, Rules, StepPattern, Window, keep_inputs, progress
 from .output import Format, put
 from .sides import Reading, differences, one_side
 
@@ -36,6 +37,7 @@ def compare(
     step_pattern: StepPattern = None,
     rules: Rules = None,
     align: Align = "collectives",
+    html: Html = None,
     force: Force = False,
 ) -> None:
     """Compare two runs, figure by figure: what changed, and what of it the spread of their steps does not explain."""
@@ -44,11 +46,15 @@ def compare(
 
     sides = [one_side(side) for side in (a, b)]
     alone = one_side(compute_only) if compute_only is not None else []
-    keep_inputs(output, [path for side in (*sides, alone) for path in side])
+    for written in (output, html):
+        keep_inputs(written, [path for side in (*sides, alone) for path in side])
+        pages.check(written, force=force)
     with progress() as tell:
         reading = Reading.by(rules, tell, align, window=window, ranks=rank, step_pattern=step_pattern)
         first, second = (reading.runs(side) for side in sides)
         document = laid.build(first, second, reading.runs(alone), differences(first, second))
+    if html is not None:
+        pages.write(pages.comparison(document), html, force=force)
     layouts: dict[Format, Callable[[Document], str | bytes]] = {
         Format.TEXT: compare_text.render,
         Format.JSON: laid.json_text,

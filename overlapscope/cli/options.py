@@ -21,6 +21,7 @@ __all__ = [
     "Align",
     "Figures",
     "Force",
+    "Html",
     "Link",
     "Output",
     "Paths",
@@ -95,6 +96,14 @@ Link = Annotated[
         "--link",
         metavar="NAME|SPEED",
         help="The link between the ranks, to set rates beside: nvlink4, pcie5, 450GB/s. Default: of the GPUs' names.",
+    ),
+]
+Html = Annotated[
+    Optional[Path],  # noqa: UP045
+    typer.Option(
+        "--html",
+        metavar="FILE",
+        help="Also write it as a page for a browser, one file that needs no network.",
     ),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace the output file if it exists.")]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..errors import OptionError
 
-__all__ = ["Format", "put"]
+__all__ = ["Format", "ReportFormat", "put", "refuse_terminal"]
 
 
 class Format(str, Enum):
@@ -17,6 +17,29 @@ class Format(str, Enum):
     CSV = "csv"
     MD = "md"
     PARQUET = "parquet"
+
+
+class ReportFormat(str, Enum):
+    """What `report` lays out beside those: one page for a browser."""
+
+    TEXT = "text"
+    JSON = "json"
+    CSV = "csv"
+    MD = "md"
+    PARQUET = "parquet"
+    HTML = "html"
+
+
+NOT_TEXT = {"parquet": "table.parquet", "html": "report.html"}
+"""Formats that a terminal cannot show, and a file that could hold each."""
+
+
+def refuse_terminal(format: str, output: Path | None) -> None:
+    """Refuse to send a terminal what it cannot show. Raises OptionError."""
+    if format in NOT_TEXT and output is None and sys.stdout.isatty():
+        raise OptionError(
+            "is nothing for a terminal", f"send it to a file: ... > {NOT_TEXT[format]}", f"--format {format}"
+        )
 
 
 def put(content: str | bytes, output: Path | None = None, *, force: bool = False) -> None:
@@ -30,11 +53,8 @@ def put(content: str | bytes, output: Path | None = None, *, force: bool = False
             write_text(output, content, force=force)
     elif output is not None:
         write_bytes(output, content, force=force)
-    elif sys.stdout.isatty():
-        raise OptionError(
-            "is nothing for a terminal", "send it to a file: ... > table.parquet", "--format parquet"
-        )
     else:
+        refuse_terminal("parquet", None)
         sys.stdout.flush()
         sys.stdout.buffer.write(content)
         sys.stdout.buffer.flush()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 from ..errors import OptionError
+from . import pages
 from .options import (
     Align,
     Figures,
@@ -25,7 +26,7 @@ from .options import (
     keep_inputs,
     progress,
 )
-from .output import Format, put
+from .output import ReportFormat, put, refuse_terminal
 from .peak import peak_of
 
 if TYPE_CHECKING:
@@ -44,7 +45,9 @@ class By(str, Enum):
 
 def report(
     paths: Paths,
-    format: Annotated[Format, typer.Option("--format", help="How to lay the report out.")] = Format.TEXT,
+    format: Annotated[
+        ReportFormat, typer.Option("--format", help="How to lay the report out.")
+    ] = ReportFormat.TEXT,
     output: Output = None,
     by: Annotated[
         Optional[list[By]],  # noqa: UP045 typer reads it at run time, on 3.10 too
@@ -57,11 +60,15 @@ def report(
     align: Align = "collectives",
     figures: Figures = None,
     link: Link = None,
+    timeline: Annotated[
+        bool, typer.Option("--timeline/--no-timeline", help="Whether the timeline is in the HTML page.")
+    ] = True,
     force: Force = False,
 ) -> None:
     """Show how much communication hid under compute, rank by rank, exact to the nanosecond."""
     from .. import formats
     from ..analysis.matching import check_align
+    from ..files import check
     from ..report import document
 
     check_align(align)
@@ -69,6 +76,9 @@ def report(
         what = f"is given as {' and '.join(one.value for one in by)}, and a report breaks down by one thing"
         raise OptionError(what, "give one", "--by")
     keep_inputs(output, paths)
+    refuse_terminal(format.value, output)
+    if output is not None:
+        check(output, force=force)
     with progress() as tell:
         trace = formats.load(
             paths, classifier=classifier(rules), progress=tell, session_clock=align != "none"
@@ -88,20 +98,22 @@ def report(
 
             tell("drawing")
             save(of_report(built), figures, force=force)
-    _write(built, format, output, force)
+        if format is ReportFormat.HTML:
+            tell("writing")
+            pages.write(pages.report(built, timeline=timeline), output, force=force)
+            return
+    show(built, format, output, force=force)
 
 
-def show(path: Path) -> None:
-    """Print the report of a trace or run directory as text."""
-    from .. import formats
-    from ..report import document
-
-    trace = formats.load(path)
-    _write(document.build(trace, peak=peak_of(trace)), Format.TEXT, None, False)
-
-
-def _write(built: Document, format: Format, output: Path | None, force: bool) -> None:
-    colour = output is None and sys.stdout.isatty() and format is Format.TEXT and not _no_colour()
+def show(
+    built: Document,
+    format: ReportFormat = ReportFormat.TEXT,
+    output: Path | None = None,
+    *,
+    force: bool = False,
+) -> None:
+    """Lay a report out in any way but as a page, and write or print it."""
+    colour = output is None and sys.stdout.isatty() and format is ReportFormat.TEXT and not _no_colour()
     put(_laid_out(built, format, colour=colour), output, force=force)
 
 
@@ -111,11 +123,11 @@ def _no_colour() -> bool:
     return bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
 
 
-def _laid_out(built: Document, format: Format, *, colour: bool) -> str | bytes:
+def _laid_out(built: Document, format: ReportFormat, *, colour: bool) -> str | bytes:
     from ..report import export, tables, text
 
-    if format is Format.TEXT:
+    if format is ReportFormat.TEXT:
         return text.render(built, colour=colour)
-    if format in (Format.CSV, Format.PARQUET):
+    if format in (ReportFormat.CSV, ReportFormat.PARQUET):
         return tables.laid_out(export.table(built), format.value)
-    return export.json_text(built) if format is Format.JSON else export.markdown(built)
+    return export.json_text(built) if format is ReportFormat.JSON else export.markdown(built)

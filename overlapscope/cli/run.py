@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from .options import borrowing, one_voice, progress
+from . import pages
+from .options import Html, borrowing, one_voice, progress
 
 if TYPE_CHECKING:
     from ..capture import Request, RunDir, World
+    from ..report.grid import Grid
 
 __all__ = ["request", "run"]
 
@@ -170,6 +172,7 @@ def run(
             help="auto: join the ranks that torchrun, srun or mpirun started, else start some; spawn, join: the one.",
         ),
     ] = "auto",
+    html: Html = None,
     **options: Any,
 ) -> None:
     """Run a tensor-parallel workload on N ranks, record all of them, and report.
@@ -181,20 +184,23 @@ def run(
 
     world = capture.find(os.environ, launch)
     if world is not None:
-        _join(world, {**options, "tp": world.size if options["tp"] is None else options["tp"]})
+        _join(world, {**options, "tp": world.size if options["tp"] is None else options["tp"]}, html)
         return
     asked = request(**options)
+    pages.check(html, force=asked.force, made=asked.output)
     with progress() as tell:
         folder = capture.run(asked, tell)
-    _show(folder.path, folder)
+    _show(folder.path, folder, html, asked.force)
 
 
-def _join(world: World, options: dict[str, Any]) -> None:
+def _join(world: World, options: dict[str, Any], html: Path | None) -> None:
     """This process's rank. One process a node says what went wrong, and rank 0 what came of it."""
     from .. import capture
 
     with one_voice(world), progress() if world.rank == 0 else nullcontext(lambda _: None) as tell:
-        joined = capture.join(request(**options), world, tell)
+        asked = request(**options)
+        pages.check(html, force=asked.force, made=asked.output)
+        joined = capture.join(asked, world, tell)
     if world.rank != 0:
         return
     if joined.missing:
@@ -202,27 +208,35 @@ def _join(world: World, options: dict[str, Any]) -> None:
         print(f"{there} of this run cannot be seen from here: bring them beside {here}, then")
         print(f"overlapscope report {joined.path}")
         return
-    _show(joined.path, joined.folder)
+    _show(joined.path, joined.folder, html, asked.force)
 
 
-def _show(path: Path, folder: RunDir) -> None:
+def _show(path: Path, folder: RunDir, html: Path | None, force: bool) -> None:
+    from .. import formats
+    from ..report import document
+    from .peak import peak_of
     from .report import show
 
-    show(path)
-    sys.stdout.write(_saved(json.loads(folder.manifest.read_text())))
+    trace = formats.load(path)
+    built = document.build(trace, peak=peak_of(trace))
+    show(built)
+    saved = _saved(json.loads(folder.manifest.read_text()))
+    if saved is not None:
+        lines = ["", saved.title, "", " layout         measured         formula", " " + "─" * 39]
+        lines += [f" {name:<8}{measured:>15}{formula:>16}" for name, measured, formula in saved.rows]
+        sys.stdout.write("\n".join(lines) + "\n")
+    if html is not None:
+        pages.write(pages.report(built, extra=[saved] if saved else []), html, force=force)
 
 
-def _saved(manifest: dict[str, Any]) -> str:
+def _saved(manifest: dict[str, Any]) -> Grid | None:
     """What autograd keeps, with and without sequence parallelism; nothing where it was not measured."""
-    rows = manifest.get("saved_activations", [])
-    if not rows:
-        return ""
-    lines = [
-        "",
-        "Kept for the backward pass, one layer on one rank (bytes)",
-        "",
-        " layout         measured         formula",
+    from ..report.grid import Grid
+    from ..report.words import count
+
+    rows = [
+        [row["layout"], count(row["measured_bytes"]), count(row["formula_bytes"])]
+        for row in manifest.get("saved_activations", [])
     ]
-    lines.append(" " + "─" * 39)
-    lines += [f" {r['layout']:<8}{r['measured_bytes']:>15,}{r['formula_bytes']:>16,}" for r in rows]
-    return "\n".join(lines) + "\n"
+    title = "Kept for the backward pass, one layer on one rank (bytes)"
+    return Grid(title, ["layout", "measured", "formula"], rows) if rows else None

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from ..errors import InputError, OptionError
-from .options import Figures, borrowing, one_voice, progress
+from . import pages
+from .options import Figures, Html, borrowing, keep_inputs, one_voice, progress
 from .output import Format, put
 from .run import request
 
@@ -56,6 +57,7 @@ def scale(
         typer.Option("--format", help="How to lay out what is shown; scale.json is written in any case."),
     ] = Format.TEXT,
     figures: Figures = None,
+    html: Html = None,
     **options: Any,
 ) -> None:
     """Run the same work on several numbers of ranks and show speed-up, efficiency and where the loss comes from.
@@ -67,9 +69,13 @@ def scale(
     from ..report import scaling
 
     if paths:
-        _only_runs(tp, force, options)
+        # What is run cannot be forced, and a page can be replaced.
+        _only_runs(tp, force and html is None, options)
         folder, title = output or (paths[0] if len(paths) == 1 else None), ", ".join(map(str, paths))
-        runs, notes = _complete(capture.found(paths))
+        found = capture.found(paths)
+        keep_inputs(html, [*paths, *(run.path for run in found)])
+        pages.check(html, force=force, made=folder)
+        runs, notes = _complete(found)
     else:
         world = capture.find(os.environ)
         if world is not None:
@@ -77,6 +83,7 @@ def scale(
         sizes = _sizes(tp)
         _only_split(options["workload"])
         folder = output or capture.default_path(f"scale-{options['workload']}")
+        pages.check(html, force=force, made=folder)
         with progress() as tell:
             runs = capture.sweep(request(tp=sizes[0], **options), sizes, folder, tell, force=force)
         title, notes = str(folder), []
@@ -91,6 +98,8 @@ def scale(
         from ..figures import scaling as draw
 
         save({"scaling": draw(document.scaling)}, figures, force=True)
+    if html is not None:
+        pages.write(pages.scaling(document), html, force=force)
     put(_laid_out(document, format))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 
 import pandas as pd
@@ -142,8 +143,16 @@ def collective_sizes(found: Bandwidth | Rates) -> go.Figure:
                 )
             )
     for peak in timed["peak_gbs"].dropna().unique().tolist():
-        figure.add_hline(
-            peak, line={"dash": "dash", "color": colour("busy")}, annotation_text=f"link {peak:g} GB/s"
+        figure.add_hline(peak, line={"dash": "dash", "color": colour("busy")})
+        # On a logarithmic axis a line stands at its value, and an annotation at the logarithm of its own.
+        figure.add_annotation(
+            text=f"link {peak:g} GB/s",
+            xref="paper",
+            x=1,
+            xanchor="right",
+            y=math.log10(peak),
+            yanchor="bottom",
+            showarrow=False,
         )
     figure.update_xaxes(title="size of the array (bytes)", type="log", exponentformat="SI", ticksuffix="B")
     figure.update_yaxes(title="bandwidth (GB/s)", type="log")

@@ -8,7 +8,7 @@ import pandas as pd
 
 from ..analysis.bandwidth import Bandwidth
 from ..analysis.rates import Rates
-from .words import size
+from .words import Figure, count, size
 
 __all__ = ["by_size", "headline", "laid_out", "slow", "tables"]
 
@@ -69,8 +69,8 @@ def by_size(found: Rates) -> tuple[str, list[str], list[list[str]]] | None:
         [
             row["collective"],
             size(row["bytes"]),
-            str(row["ranks"]),
-            f"{row['exchanges']:,}",
+            count(row["ranks"]),
+            count(row["exchanges"]),
             _time(row["time_ns"]),
             _rate(row["algbw_gbs"]),
             _rate(row["busbw_gbs"]),
@@ -114,34 +114,38 @@ def _head(some: pd.DataFrame) -> list[str]:
 
 
 def _row(row: dict[str, object], some: pd.DataFrame) -> list[str]:
-    cells = [str(row["bytes"]), str(row["count"]), str(row["dtype"]), str(row["redop"])]
+    cells = [_whole(row["bytes"]), _whole(row["count"]), str(row["dtype"]), str(row["redop"])]
     cells += [_time(row["time_ns"]), _time(row["p99_ns"]), _rate(row["algbw_gbs"]), _rate(row["busbw_gbs"])]
     if some["peak_gbs"].notna().any():
         cells.append(_share(row["busbw_gbs"], row["peak_gbs"]))
-    return [*cells, str(row["wrong"])]
+    return [*cells, _whole(row["wrong"])]
 
 
-def _time(ns: object) -> str:
+def _whole(n: object) -> Figure:
+    return Figure(str(n), int(n))  # type: ignore[call-overload]
+
+
+def _time(ns: object) -> Figure:
     """In µs, no wider than seven characters up to 10 s."""
     if pd.isna(ns):
-        return "n/a"
+        return Figure("n/a", None)
     us = int(ns) / 1000  # type: ignore[call-overload]
-    return f"{us:.2f}" if us < 1e4 else f"{us:.1f}" if us < 1e5 else f"{us:.0f}"
+    return Figure(f"{us:.2f}" if us < 1e4 else f"{us:.1f}" if us < 1e5 else f"{us:.0f}", ns)  # type: ignore[arg-type]
 
 
-def _rate(gbs: object) -> str:
+def _rate(gbs: object) -> Figure:
     """In GB/s, six characters up to 999; what is not quite nothing does not read as nothing."""
     if pd.isna(gbs):
-        return "n/a"
+        return Figure("n/a", None)
     rate = float(gbs)  # type: ignore[arg-type]
-    return "<0.001" if 0 < rate < 0.0005 else f"{rate:.3f}" if rate < 1 else f"{rate:.2f}"
+    return Figure("<0.001" if 0 < rate < 0.0005 else f"{rate:.3f}" if rate < 1 else f"{rate:.2f}", rate)
 
 
-def _share(gbs: object, peak: object) -> str:
+def _share(gbs: object, peak: object) -> Figure:
     if pd.isna(gbs) or pd.isna(peak):
-        return "n/a"
+        return Figure("n/a", None)
     share = 100 * float(gbs) / float(peak)  # type: ignore[arg-type]
-    return "<0.1" if 0 < share < 0.05 else f"{share:.1f}"
+    return Figure("<0.1" if 0 < share < 0.05 else f"{share:.1f}", share)
 
 
 def _ranks(n: int) -> str:

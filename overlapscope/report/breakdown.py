@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
 from ..analysis.steps import FEWEST
 from .document import Document
-from .words import count, duration, escape, number, percent, scale, shortened
+from .grid import Grid
+from .words import Figure, count, duration, escape, number, percent, scale, shortened
 
-__all__ = ["Breakdown", "brief", "full", "over_ranks", "sentences"]
+__all__ = [
+    "MOST_RANGES",
+    "RANGE_HEAD",
+    "brief",
+    "contention",
+    "full",
+    "listed",
+    "over_ranks",
+    "place",
+    "range_figures",
+    "ranges_note",
+    "ranges_title",
+    "sentences",
+    "spread",
+    "worst",
+]
 
 MOST_RANGES = 12  # rows of the tree in a report that was not asked for one: a glance, half a screen
 MOST_OUTLIERS = 4
@@ -22,60 +37,71 @@ Cell = Callable[[dict[str, Any], tuple[int, str]], str]
 """What a row shows in a column, times in a unit."""
 
 
-@dataclass(frozen=True, slots=True)
-class Breakdown:
-    """A table as text; names in it are escaped."""
-
-    title: str
-    head: list[str]
-    rows: list[list[str]]
-    note: str | None = None
-
-
-def full(document: Document) -> Breakdown:
+def full(document: Document) -> Grid:
     """The table that was asked for, all rows of it."""
-    table, by = document.table, document.by
-    assert table is not None
-    assert by is not None
+    assert document.by is not None
+    if document.by != "range":
+        return listed(document, document.by)
     unit = scale(document.overlap.ranks["window_ns"].max())
-    title = f"By {by} ({unit[1]}{'' if by == 'step' else _of(document)})"
-    if by == "range":
-        return Breakdown(title, *_ranges(over_ranks(table), unit), _ranges_note(document))
+    table = over_ranks(document.ranges)
+    return Grid(ranges_title(document), *_ranges(table, unit), ranges_note(document))
+
+
+def listed(document: Document, by: str) -> Grid:
+    """Every row by stream, collective, step or rank."""
+    tables: dict[str, Callable[[], pd.DataFrame]] = {
+        "stream": lambda: document.streams,
+        "collective": lambda: document.overlap.collectives,
+        "step": lambda: document.steps.table,
+        "rank": lambda: document.overlap.ranks,
+    }
+    unit = scale(document.overlap.ranks["window_ns"].max())
     columns = COLUMNS[by]
-    rows = [[cell(row, unit) for cell in columns.values()] for row in table.to_dict("records")]
-    return Breakdown(title, list(columns), rows, spread(document) if by == "step" else None)
+    rows = [[cell(row, unit) for cell in columns.values()] for row in tables[by]().to_dict("records")]
+    title = f"By {by} ({unit[1]}{'' if by == 'step' else _of(document)})"
+    return Grid(title, list(columns), rows, spread(document) if by == "step" else None)
 
 
-def brief(document: Document) -> Breakdown | None:
+def ranges_title(document: Document) -> str:
+    """Of the tree of ranges: its unit and what its figures cover."""
+    unit = scale(document.overlap.ranks["window_ns"].max())
+    n = len(document.overlap.ranks)
+    what = "Where in the program" if document.by is None else "By range"
+    return f"{what} ({unit[1]}{_of(document)}{f', mean of {n} ranks' if n > 1 else ''})"
+
+
+def brief(document: Document) -> Grid | None:
     """The ranges that expose most, each below those around it; None where no op was launched in a range."""
-    if document.by is not None or document.table is None:
+    if document.by is not None or not len(document.trace.ranges):
         return None
-    table = over_ranks(document.table)
+    table = over_ranks(document.ranges)
     if not (table["place"] == "range").any():
         return None
-    # What is around a range has no less of either than the range, so no row comes without those above it.
-    table["depth"] = table["path"].map(len)
-    order = table.sort_values(
-        ["exposed_comm_ns", "compute_ns", "depth"], ascending=[False, False, True], kind="stable"
-    )
-    shown = table.loc[sorted(order.index[:MOST_RANGES])]
+    shown = table.loc[worst(table, MOST_RANGES)]
     unit = scale(document.overlap.ranks["window_ns"].max())
     more = len(table) - len(shown)
     note = f"{more} more: --by range lists all" if more else None
-    title = f"Where in the program ({unit[1]}{_of(document)})"
-    return Breakdown(title, *_ranges(shown, unit), note)
+    return Grid(ranges_title(document), *_ranges(shown, unit), note)
+
+
+def worst(table: pd.DataFrame, most: int) -> list[int]:
+    """Those rows of `over_ranks` that expose most, `most` of them, in the order of the program."""
+    # What is around a range has no less of either than the range, so no row comes without those above it.
+    table = table.assign(depth=table["path"].map(len))
+    order = table.sort_values(
+        ["exposed_comm_ns", "compute_ns", "depth"], ascending=[False, False, True], kind="stable"
+    )
+    return sorted(order.index[:most])
 
 
 def sentences(document: Document) -> list[str]:
     """What overlap costs, and how alike the steps are."""
-    return [*_contention(document), *([spread(document)] if len(document.steps.spread) else [])]
+    return [*contention(document), *([spread(document)] if len(document.steps.spread) else [])]
 
 
 def _of(document: Document) -> str:
-    n_steps, n_ranks = len(document.overlap.windows.steps), len(document.overlap.ranks)
-    steps = f", {n_steps} steps together" if n_steps > 1 else ""
-    summed = document.by in (None, "range") and n_ranks > 1
-    return steps + (f", mean of {n_ranks} ranks" if summed else "")
+    n = len(document.overlap.windows.steps)
+    return f", {n} steps together" if n > 1 else ""
 
 
 # -- ranges --------------------------------------------------------------------------------------------------
@@ -107,22 +133,33 @@ def _tree_order(paths: list[tuple[str, ...]]) -> list[int]:
     return [rank[key] for key in keys]
 
 
+RANGE_HEAD = ("range", "ops", "compute", "comm", "overlap", "exposed")
+
+
+def place(row: dict[str, Any]) -> str:
+    """What a row of `over_ranks` is called below the one around it."""
+    return (escape(row["path"][-1]) if row["path"] else PLACES[row["place"]]) or "(no name)"
+
+
+def range_figures(row: dict[str, Any], unit: tuple[int, str]) -> list[Figure]:
+    """Its figures, as `RANGE_HEAD` has them."""
+    return [count(row["n_ops"]), *(number(row[c], unit) for c in MEANS[1:])]
+
+
 def _ranges(table: pd.DataFrame, unit: tuple[int, str]) -> tuple[list[str], list[list[str]]]:
-    head = ["range", "ops", "compute", "comm", "overlap", "exposed"]
-    rows = []
-    for row in table.to_dict("records"):
-        path = row["path"]
-        name = PLACES[row["place"]] if not path else "  " * (len(path) - 1) + escape(path[-1])
-        figures = [number(row[c], unit) for c in MEANS[1:]]
-        rows.append([name or "(no name)", count(row["n_ops"]), *figures])
+    head = list(RANGE_HEAD)
+    rows = [
+        ["  " * (len(row["path"]) - 1) + place(row), *range_figures(row, unit)]
+        for row in table.to_dict("records")
+    ]
     columns = zip(head[1:], *(row[1:] for row in rows), strict=True)
     left = LINE - sum(2 + max(map(len, column)) for column in columns)
     return head, [[shortened(row[0], left), *row[1:]] for row in rows]
 
 
-def _ranges_note(document: Document) -> str | None:
-    table = document.table
-    assert table is not None
+def ranges_note(document: Document) -> str | None:
+    """Of how many ops it is not known where they were launched."""
+    table = document.ranges
     unknown = int(table.loc[table["place"] == "unknown", "n_ops"].sum())
     if not unknown:
         return None
@@ -140,6 +177,10 @@ def _plain(column: str) -> Cell:
     return lambda row, unit: escape(str(row[column]))
 
 
+def _rank(row: dict[str, Any], unit: tuple[int, str]) -> str:
+    return Figure(str(row["rank"]), row["rank"])
+
+
 def _share(part: str, whole: str) -> Cell:
     return lambda row, unit: percent(row[f"{part}_ns"], row[f"{whole}_ns"])
 
@@ -149,12 +190,12 @@ def _step(row: dict[str, Any], unit: tuple[int, str]) -> str:
 
 
 def _whole(column: str) -> Cell:
-    return lambda row, unit: f"{row[column]:,}"
+    return lambda row, unit: count(row[column])
 
 
 COLUMNS: dict[str, dict[str, Cell]] = {
     "stream": {
-        "rank": _plain("rank"),
+        "rank": _rank,
         "stream": _plain("stream"),
         "ops": _whole("n_ops"),
         "compute": _time("compute"),
@@ -164,7 +205,7 @@ COLUMNS: dict[str, dict[str, Cell]] = {
         "exposed": _time("exposed_comm"),
     },
     "collective": {
-        "rank": _plain("rank"),
+        "rank": _rank,
         "collective": _plain("collective"),
         "count": _whole("count"),
         "time (sum)": _time("sum"),
@@ -173,7 +214,7 @@ COLUMNS: dict[str, dict[str, Cell]] = {
         "hidden": _share("overlap", "union"),
     },
     "step": {
-        "rank": _plain("rank"),
+        "rank": _rank,
         "step": _step,
         "window": _time("window"),
         "compute": _time("compute"),
@@ -183,7 +224,7 @@ COLUMNS: dict[str, dict[str, Cell]] = {
         "idle": _time("idle"),
     },
     "rank": {
-        "rank": _plain("rank"),
+        "rank": _rank,
         "window": _time("window"),
         "compute": _time("compute"),
         "exposed": _time("exposed_comm"),
@@ -198,8 +239,8 @@ COLUMNS: dict[str, dict[str, Cell]] = {
 # -- sentences -----------------------------------------------------------------------------------------------
 
 
-def _contention(document: Document) -> list[str]:
-    """Overlap that slows compute by as much as it hides is no gain: both beside each other."""
+def contention(document: Document) -> list[str]:
+    """What overlap costs: overlap that slows compute by as much as it hides is no gain: both beside each other."""
     found = document.contention
     if not found.hidden_ns:
         return []

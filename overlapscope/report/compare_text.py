@@ -8,10 +8,23 @@ from collections.abc import Callable, Sequence
 from ..analysis.compare import Baseline
 from ..analysis.shift import ALPHA, Shift
 from .compare import Document, Run
+from .grid import Grid
 from .markdown import code, inline, table
-from .words import duration, escape, percent, scale, shortened
+from .words import Figure, count, duration, escape, percent, scale, shortened
 
-__all__ = ["headline", "markdown", "render"]
+__all__ = [
+    "TOLD",
+    "baseline",
+    "collectives",
+    "figures",
+    "headline",
+    "legend",
+    "markdown",
+    "names",
+    "render",
+    "setting",
+    "unit_of",
+]
 
 WIDTH = 80
 LABEL = 20  # columns of the names of figures
@@ -35,9 +48,6 @@ WORDS = {
 TOLD = {"less": "less", "more": "more", "untold": "no", "few": "few", None: "n/a"}
 """Verdicts in the last column."""
 
-Table = tuple[str, list[str], list[list[str]]]
-"""Title, heads of the columns, rows."""
-
 
 def render(document: Document) -> str:
     """The comparison as text of at most 80 columns."""
@@ -47,13 +57,13 @@ def render(document: Document) -> str:
     lines.append("")
     for sentence in headline(document):
         lines += _wrapped(sentence)
-    for title, head, rows in (_figures(document), _collectives(document), _names(document)):
-        if rows:
-            lines += ["", title, "", *_laid_out(head, rows)]
+    for grid in (figures(document), collectives(document), names(document)):
+        if grid.rows:
+            lines += ["", grid.title, "", *_laid_out(grid)]
     lines += ["", "Against A as the serial baseline", ""]
-    lines += [f"{label:<{LABEL}}{text}" for label, text in _baseline(document)]
+    lines += [f"{label:<{LABEL}}{text}" for label, text in baseline(document)]
     lines += ["", "Good to know"]
-    for note in (*document.warnings, *_legend(document)):
+    for note in (*document.warnings, *legend(document)):
         lines += _wrapped(escape(note), "- ", "  ")
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
@@ -63,12 +73,12 @@ def markdown(document: Document) -> str:
     first, *rest = headline(document)
     lines = [f"**{inline(first)}**", "", *map(inline, rest), ""]
     lines += [f"- {label}: {inline(text)}" for label, text in setting(document)]
-    for title, head, rows in (_figures(document), _collectives(document), _names(document, name=code)):
-        if rows:
-            lines += ["", f"{title}:", "", *table(head, rows)]
+    for grid in (figures(document), collectives(document), names(document, name=code)):
+        if grid.rows:
+            lines += ["", f"{grid.title}:", "", *table(grid.head, grid.rows)]
     lines += ["", "Against A as the serial baseline:", ""]
-    lines += table(["", ""], [[label, inline(text)] for label, text in _baseline(document)])
-    lines += ["", *(f"- {inline(note)}" for note in (*document.warnings, *_legend(document)))]
+    lines += table(["", ""], [[label, inline(text)] for label, text in baseline(document)])
+    lines += ["", *(f"- {inline(note)}" for note in (*document.warnings, *legend(document)))]
     return "\n".join(lines) + "\n"
 
 
@@ -104,7 +114,7 @@ def headline(document: Document) -> list[str]:
     found, step = document.comparison, document.comparison.times["window"]
     assert step.a is not None
     assert step.b is not None
-    unit = _unit(document)
+    unit = unit_of(document)
     took = f"{duration(step.b, unit)} a {document.per}, A {duration(step.a, unit)}"
     if step.verdict == "few":
         return [
@@ -128,7 +138,7 @@ def _communication(document: Document) -> list[str]:
     exposed, hidden = document.comparison.times["exposed_comm"], document.comparison.ratios["hidden_share"]
     if hidden.a is None or hidden.b is None or exposed.a is None or exposed.b is None:
         return []
-    unit, of = _unit(document), "run" if document.comparison.unit == "runs" else document.per
+    unit, of = unit_of(document), "run" if document.comparison.unit == "runs" else document.per
     return [
         f"In the median {of} {percent(hidden.b, 1)} of the communication is hidden, in A "
         f"{percent(hidden.a, 1)}; {duration(exposed.b, unit)} are exposed, in A {duration(exposed.a, unit)}."
@@ -138,16 +148,17 @@ def _communication(document: Document) -> list[str]:
 # -- tables --------------------------------------------------------------------------------------------------
 
 
-def _figures(document: Document) -> Table:
+def figures(document: Document) -> Grid:
+    """Every figure of both sides, and what can be told of its change."""
     found = document.comparison
-    unit = _unit(document)
+    unit = unit_of(document)
     rows = []
     for name, one in {**found.times, **found.ratios}.items():
         cells = _times(one, unit) if name in found.times else _ratios(one)
         label = document.per if name == "window" else WORDS[name].replace("step", document.per)
         rows.append([label, *cells, TOLD[one.verdict]])
     what = f"Medians of the {found.unit}, mean of the ranks ({unit[1]} a {document.per})"
-    return what, ["", "A", "B", "change", "%", "95 % interval", "told"], rows
+    return Grid(what, ["", "A", "B", "change", "%", "95 % interval", "told"], rows)
 
 
 def _times(one: Shift, unit: tuple[int, str]) -> list[str]:
@@ -158,7 +169,7 @@ def _times(one: Shift, unit: tuple[int, str]) -> list[str]:
         _number(one.a, unit),
         _number(one.b, unit),
         _number(one.change, unit, sign=True),
-        "n/a" if relative is None else f"{100 * relative:+.1f}",
+        Figure("n/a", None) if relative is None else Figure(f"{100 * relative:+.1f}", relative),
         between,
     ]
 
@@ -171,31 +182,32 @@ def _ratios(one: Shift) -> list[str]:
     return [a, b, change, "", f"{100 * one.low:+.1f} to {100 * one.high:+.1f} pt"]
 
 
-def _collectives(document: Document) -> Table:
+def collectives(document: Document) -> Grid:
+    """Collectives side by side."""
     every = document.comparison.collectives
-    unit = _unit(document)
+    unit = unit_of(document)
     rows = [
         [
             c.name,
-            *(_count(count) for count in (c.count.a, c.count.b)),
+            *(_count(n) for n in (c.count.a, c.count.b)),
             *(_number(one, unit) for one in (c.time.a, c.time.b, c.exposed.a, c.exposed.b)),
             TOLD[c.exposed.verdict],
         ]
         for c in every
     ]
     head = ["", "count A", "count B", "time A", "time B", "exposed A", "exposed B", "told"]
-    return f"Communication ({unit[1]} a {document.per})", head, rows
+    return Grid(f"Communication ({unit[1]} a {document.per})", head, rows)
 
 
 def _in_a_line(name: str) -> str:
     return shortened(escape(name), WIDTH - 3 * NUMBER)
 
 
-def _names(document: Document, *, name: Callable[[str], str] = _in_a_line) -> Table:
+def names(document: Document, *, name: Callable[[str], str] = _in_a_line) -> Grid:
     """Those whose time changed most; the smallest changes, and what is as before, are not worth a line."""
     step = document.comparison.times["window"].a or 0
     some = [n for n in document.comparison.names[:MOST_NAMES] if abs(n.change) > LEAST_NAME * step]
-    unit = _unit(document)
+    unit = unit_of(document)
     rows = [
         [
             name(n.name),
@@ -205,13 +217,13 @@ def _names(document: Document, *, name: Callable[[str], str] = _in_a_line) -> Ta
         for n in some
     ]
     title = f"Names whose summed time changed most (mean, {unit[1]} a {document.per})"
-    return title, ["name", "A", "B", "change"], rows
+    return Grid(title, ["name", "A", "B", "change"], rows)
 
 
-def _baseline(document: Document) -> list[tuple[str, str]]:
+def baseline(document: Document) -> list[tuple[str, str]]:
     """The figures of METRICS against a serial run, each with what it is."""
     found = document.comparison.baseline
-    unit = _unit(document)
+    unit = unit_of(document)
     of = "the step of the run given for it" if document.compute_only else "A's compute"
     return [
         ("speed-up", _factor(found.speedup)),
@@ -232,7 +244,8 @@ def _around(found: Baseline) -> str:
     return f" (95 %: {100 * found.low:.1f} to {100 * found.high:.1f} %)"
 
 
-def _legend(document: Document) -> list[str]:
+def legend(document: Document) -> list[str]:
+    """What the verdicts and the intervals mean."""
     n = document.comparison.unit
     return [
         f"told: less or more where p ≤ {ALPHA:g} by the exact Mann–Whitney test of the {n}; no: their spread explains "
@@ -242,23 +255,23 @@ def _legend(document: Document) -> list[str]:
     ]
 
 
-def _laid_out(head: list[str], rows: list[list[str]]) -> list[str]:
+def _laid_out(grid: Grid) -> list[str]:
     """Words to the left, figures to the right, a rule under the head."""
-    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    widths = [max(map(len, column)) for column in zip(grid.head, *grid.rows, strict=True)]
     widths[0] = max(widths[0], LABEL - 3)
     gap = 2 if sum(widths) + 2 * (len(widths) - 1) <= WIDTH else 1
     lines = [
         (" " * gap).join(
             [row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))]
         )
-        for row in (head, *rows)
+        for row in (grid.head, *grid.rows)
     ]
     lines.insert(1, "─" * max(map(len, lines)))
     return lines
 
 
-def _unit(document: Document) -> tuple[int, str]:
-    """One for all times, so that they compare at a glance: that of the step."""
+def unit_of(document: Document) -> tuple[int, str]:
+    """The unit of all times, one so that they compare at a glance: that of the step."""
     step = document.comparison.times["window"]
     return scale(max(step.a or 0, step.b or 0))
 
@@ -266,17 +279,17 @@ def _unit(document: Document) -> tuple[int, str]:
 # -- numbers -------------------------------------------------------------------------------------------------
 
 
-def _number(ns: float | None, unit: tuple[int, str], *, sign: bool = False) -> str:
+def _number(ns: float | None, unit: tuple[int, str], *, sign: bool = False) -> Figure:
     if ns is None:
-        return "n/a"
+        return Figure("n/a", None)
     digits = 3 if unit[0] > 1 else 0
     # Adding 0 turns the -0.0 of what rounds to nothing into 0.0.
     value = round(ns / unit[0], digits) + 0.0
-    return f"{value:+,.{digits}f}" if sign else f"{value:,.{digits}f}"
+    return Figure(f"{value:+,.{digits}f}" if sign else f"{value:,.{digits}f}", ns)
 
 
-def _count(value: float | None) -> str:
-    return "n/a" if value is None else f"{value:,.0f}" if value == int(value) else f"{value:,.1f}"
+def _count(value: float | None) -> Figure:
+    return Figure("n/a", None) if value is None else count(value)
 
 
 def _share(one: Shift, difference: float | None) -> str:

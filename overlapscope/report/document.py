@@ -120,12 +120,22 @@ class Document:
         )
 
     @cached_property
+    def ranges(self) -> pd.DataFrame:
+        """The figures by range of the program."""
+        return by_range(self.trace, self.overlap, self.step_pattern)
+
+    @cached_property
+    def streams(self) -> pd.DataFrame:
+        """The figures by stream."""
+        return by_stream(self.trace, self.overlap)
+
+    @cached_property
     def table(self) -> pd.DataFrame | None:
         """What was asked for, row by row; by range also where nothing was asked and the trace has ranges."""
         if self.by == "range" or (self.by is None and len(self.trace.ranges)):
-            return by_range(self.trace, self.overlap, self.step_pattern)
+            return self.ranges
         if self.by == "stream":
-            return by_stream(self.trace, self.overlap)
+            return self.streams
         if self.by == "step":
             return self.steps.table
         return {"collective": self.overlap.collectives, "rank": self.overlap.ranks}.get(self.by or "")

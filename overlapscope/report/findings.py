@@ -29,12 +29,18 @@ class Told:
     cost : str
         ``12.345 ms a step, 8.1 %``
     title, evidence, advice : str
+    share : float
+        The cost, of the step.
+    range : tuple of str or None
+        Where in the program, names as recorded.
     """
 
     cost: str
     title: str
     evidence: str
     advice: str
+    share: float
+    range: tuple[str, ...] | None
 
 
 def told(document: Document) -> list[Told] | str:
@@ -49,6 +55,8 @@ def told(document: Document) -> list[Told] | str:
             escape(f.title),
             f"{SAID[f.id](f.evidence)}{_place(f, len(document.overlap.ranks))}",
             f.advice,
+            f.share,
+            f.range,
         )
         for f in document.findings
     ]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from .words import escape
 
 __all__ = ["code", "inline", "table"]
 
 
-def table(head: list[str], rows: list[list[str]]) -> list[str]:
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """A table whose first column are words and whose others are figures."""
     numbers = ["---", *["---:"] * (len(head) - 1)]
     return [f"| {' | '.join(row)} |" for row in [head, numbers, *rows]]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import PurePath
+from typing import NamedTuple
 
 from ..analysis.bounds import Bound
 from . import bandwidth
 from .document import Document
 from .words import duration, percent
 
-__all__ = ["IDEAL_WORDS", "gained", "headline", "setting"]
+__all__ = ["IDEAL_WORDS", "Sums", "gained", "headline", "setting", "sums"]
 
 MOST_STEPS = 3
 """Named in the line of the window."""
@@ -91,6 +92,33 @@ def _ms(ns: int) -> str:
 # -- headline ------------------------------------------------------------------------------------------------
 
 
+class Sums(NamedTuple):
+    """Over the ranks, ns: what the opening speaks of. The last three add up to `exposed`."""
+
+    window: int
+    comm: int
+    exposed: int
+    hidden: int
+    wait: int
+    wire: int
+    unsplit: int
+
+
+def sums(document: Document) -> Sums:
+    """The figures that the opening is made of."""
+    ranks = document.overlap.ranks
+    columns = (
+        "window",
+        "comm",
+        "exposed_comm",
+        "overlap",
+        "exposed_wait",
+        "exposed_wire",
+        "exposed_unsplit",
+    )
+    return Sums(*(int(ranks[f"{column}_ns"].sum()) for column in columns))
+
+
 def headline(document: Document) -> list[str]:
     """What a tired person needs: how much is hidden, what is exposed, and what hiding it could gain at most.
 
@@ -98,10 +126,7 @@ def headline(document: Document) -> list[str]:
     """
     if document.bandwidth is not None:
         return bandwidth.headline(document.bandwidth)
-    ranks = document.overlap.ranks
-    total, comm, exposed, hidden = (
-        int(ranks[f"{c}_ns"].sum()) for c in ("window", "comm", "exposed_comm", "overlap")
-    )
+    total, comm, exposed, hidden, wait, wire, unsplit = sums(document)
     if comm == 0:
         return ["No communication was recorded in this window: nothing to hide."]
     n = document.n_steps
@@ -109,7 +134,7 @@ def headline(document: Document) -> list[str]:
     lines = [
         f"{percent(hidden, comm)} of the communication is hidden under compute.",
         f"Exposed: {duration(exposed / n)} of communication per {what}, {percent(exposed, total)} of the {what}.",
-        *_waiting(document, n),
+        *_waiting(wait, wire, unsplit, n),
     ]
     if exposed == 0:
         return lines
@@ -124,11 +149,8 @@ def headline(document: Document) -> list[str]:
     return lines
 
 
-def _waiting(document: Document, n: int) -> list[str]:
+def _waiting(wait: int, wire: int, unsplit: int, n: int) -> list[str]:
     """How much of the exposed time is waiting for late ranks; nothing where that cannot be told."""
-    ranks = document.overlap.ranks
-    wait, wire = int(ranks["exposed_wait_ns"].sum()), int(ranks["exposed_wire_ns"].sum())
-    unsplit = int(ranks["exposed_unsplit_ns"].sum())
     if not wait + wire:
         return []
     if not wait and not unsplit:

@@ -6,11 +6,12 @@ import textwrap
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 
-from ..analysis.scaling import EXPOSED, TERMS, Account, Scaling, Size
+from ..analysis.scaling import EXPOSED, TERMS, Scaling, Size
+from .grid import Grid
 from .scaling import Document
-from .words import duration, escape, percent, scale, shortened
+from .words import Figure, duration, escape, percent, scale, shortened
 
-__all__ = ["render"]
+__all__ = ["WORDS", "account", "groups", "headline", "render", "setting"]
 
 WIDTH = 80
 LABEL = 26  # columns of the labels on the left
@@ -39,12 +40,19 @@ POP = {
 
 def render(document: Document) -> str:
     """The report as text of at most 80 columns."""
-    lines = [*_head(document), "", *_headline(document.scaling)]
+    lines: list[str] = []
+    for label, text in setting(document):
+        head = f"{label:<12}"
+        lines += _wrapped(escape(text), head, " " * len(head))
+    lines.append("")
+    for sentence in headline(document.scaling):
+        lines += _wrapped(sentence)
     sizes = document.scaling.sizes
     for first in range(0, len(sizes), ABREAST):
-        abreast = sizes[first : first + ABREAST]
-        lines += ["", *_sizes(abreast, _unit(*(s.time for s in sizes)), _known(document.scaling))]
-    lines += _groups(sizes[-1], document.scaling.base)
+        lines += ["", *_account(account(document, sizes[first : first + ABREAST]))]
+    marked = groups(document)
+    if marked is not None:
+        lines += ["", *_groups(marked)]
     if document.warnings:
         lines += ["", "Good to know"]
         for warning in document.warnings:
@@ -56,7 +64,8 @@ def _wrapped(text: str, head: str = "", gap: str = "") -> list[str]:
     return textwrap.wrap(text, WIDTH, initial_indent=head, subsequent_indent=gap, break_on_hyphens=False)
 
 
-def _head(document: Document) -> list[str]:
+def setting(document: Document) -> list[tuple[str, str]]:
+    """What was measured: (label, words)."""
     made, steps = document.runs[0].manifest, document.scaling.base.steps
     gpus = dict.fromkeys(gpu["name"] for gpu in made["hardware"]["gpus"])
     on = ", ".join(gpus) or (
@@ -64,20 +73,16 @@ def _head(document: Document) -> list[str]:
         f"threads a rank: {made['threads_per_rank']}"
     )
     options = [f"{name} {value}" for name, value in made["options"].items() if value not in (None, False)]
-    said = {
-        "sweep": document.title,
-        "work": f"{made['workload']}: {', '.join(options)}",
-        "on": f"{on}; recorded by {'nsys' if made['recorder'] == 'nsys' else 'torch.profiler'}",
-        "figures": f"means of {steps} step{'s' * (steps != 1)} and of the ranks",
-    }
-    lines = []
-    for label, text in said.items():
-        head = f"{label:<12}"
-        lines += _wrapped(escape(text), head, " " * len(head))
-    return lines
+    return [
+        ("sweep", document.title),
+        ("work", f"{made['workload']}: {', '.join(options)}"),
+        ("on", f"{on}; recorded by {'nsys' if made['recorder'] == 'nsys' else 'torch.profiler'}"),
+        ("figures", f"means of {steps} step{'s' * (steps != 1)} and of the ranks"),
+    ]
 
 
-def _headline(result: Scaling) -> list[str]:
+def headline(result: Scaling) -> list[str]:
+    """How fast, how efficient, and what of it was lost most to."""
     last, base = result.sizes[-1], result.base.size
     n = last.account.size
     lines = [
@@ -92,7 +97,7 @@ def _headline(result: Scaling) -> list[str]:
         f"Lost against the ideal: {duration(float(last.loss), unit)} a step; the most to "
         f"{WORDS[worst]}, {duration(float(terms[worst]), unit)}."
     )
-    return [*lines, *_wrapped(said)]
+    return [*lines, said]
 
 
 def _known(result: Scaling) -> list[str]:
@@ -101,77 +106,93 @@ def _known(result: Scaling) -> list[str]:
     return [part for part in EXPOSED if part != "unsplit" or part in some] if some - {"unsplit"} else []
 
 
-def _sizes(sizes: Sequence[Size], unit: tuple[int, str], exposed: Sequence[str]) -> list[str]:
-    """Sizes side by side, as an account: time, ideal, loss and what it consists of."""
+def account(document: Document, sizes: Sequence[Size]) -> Grid:
+    """Sizes side by side: time, ideal, loss and what it consists of; rows without cells are rules."""
+    unit = _unit(*(size.time for size in sizes))
 
-    def row(label: str, cell: Callable[[Size], str]) -> str:
-        return f"{label:<{LABEL}}" + "".join(f"{cell(size):>{COLUMN}}" for size in sizes)
+    def row(label: str, cell: Callable[[Size], str]) -> list[str]:
+        return [label, *map(cell, sizes)]
 
-    def times(label: str, figure: Callable[[Size], Fraction]) -> str:
+    def times(label: str, figure: Callable[[Size], Fraction]) -> list[str]:
         return row(label, lambda size: _number(figure(size), unit))
 
-    def ratio(label: str, name: str) -> str:
+    def ratio(label: str, name: str) -> list[str]:
         def cell(size: Size) -> str:
             value = getattr(size.pop, name)
-            return "n/a" if value is None else percent(value, 1)
+            return Figure("n/a", None) if value is None else percent(value, 1)
 
         return row(label, cell)
 
-    terms: list[str] = []
+    terms: list[list[str]] = []
     for term, words in WORDS.items():
         terms.append(times(f"  {words}", lambda size, term=term: size.term(term)))  # type: ignore[misc]
         if term == "exposed_comm":
-            for part in exposed:
+            for part in _known(document.scaling):
                 words = f"    {EXPOSED_WORDS[part]}"
                 terms.append(times(words, lambda size, part=part: size.exposed[part]))  # type: ignore[misc]
-    rule = "─" * (LABEL + COLUMN * len(sizes))
-    return [
-        f"Strong scaling ({unit[1]} a step)",
-        "",
-        row("", lambda size: f"tp {size.account.size}"),
-        rule,
+    rows = [
+        [],
         times("T(N)", lambda size: size.time),
         times("− T(1)/N, the ideal", lambda size: size.ideal),
-        rule,
+        [],
         times("= loss, which is", lambda size: size.loss),
         *terms,
-        rule,
-        row("speed-up", lambda size: f"{size.speedup:.2f}x"),
+        [],
+        row("speed-up", lambda size: Figure(f"{size.speedup:.2f}x", size.speedup)),
         row("efficiency", lambda size: percent(size.efficiency, 1)),
-        rule,
+        [],
         *(ratio(f"POP {words}", name) for name, words in POP.items()),
     ]
+    return Grid(
+        f"Strong scaling ({unit[1]} a step)", ["", *(f"tp {size.account.size}" for size in sizes)], rows
+    )
 
 
-def _groups(size: Size, base: Account) -> list[str]:
-    """What the marked groups of the largest size lose, most first."""
+def _account(grid: Grid) -> list[str]:
+    rule = "─" * (LABEL + COLUMN * (len(grid.head) - 1))
+    rows = [
+        f"{row[0]:<{LABEL}}" + "".join(f"{cell:>{COLUMN}}" for cell in row[1:]) if row else rule
+        for row in (grid.head, *grid.rows)
+    ]
+    return [grid.title, "", *rows]
+
+
+def groups(document: Document) -> Grid | None:
+    """What the marked groups of the largest size lose, most first; None where nothing is marked."""
+    size = document.scaling.sizes[-1]
     losses = {part: loss for part, loss in size.losses.items() if part.group}
     if not losses:
-        return []
+        return None
     run = size.account
     worst = sorted(losses, key=lambda part: (-losses[part], part))[:MOST_GROUPS]
     time = {part: run.each(run.parts_ns.get(part, 0)) for part in losses}
     unit = _unit(*time.values(), *map(abs, losses.values()))
     rest = f", {MOST_GROUPS} of {len(losses)}" if len(losses) > MOST_GROUPS else ""
-    lines = [
-        "",
-        f"Marked work that loses most at tp {run.size}{rest} ({unit[1]} a step)",
-        "",
-        f"{'group':<{LABEL}}{'role':<12}{'time':>{COLUMN}}{'− ideal':>{COLUMN}}{'= loss':>{COLUMN}}",
-        "─" * (LABEL + 12 + 3 * COLUMN),
+    rows = [
+        [
+            shortened(escape(part.group), LABEL - 1),
+            part.term,
+            *(_number(ns, unit) for ns in (time[part], time[part] - losses[part], losses[part])),
+        ]
+        for part in worst
     ]
-    for part in worst:
-        figures = (time[part], time[part] - losses[part], losses[part])
-        cells = "".join(f"{_number(figure, unit):>{COLUMN}}" for figure in figures)
-        lines.append(f"{shortened(escape(part.group), LABEL - 1):<{LABEL}}{part.term:<12}{cells}")
-    return lines
+    title = f"Marked work that loses most at tp {run.size}{rest} ({unit[1]} a step)"
+    return Grid(title, ["group", "role", "time", "− ideal", "= loss"], rows)
+
+
+def _groups(grid: Grid) -> list[str]:
+    lines = [
+        f"{group:<{LABEL}}{role:<12}" + "".join(f"{cell:>{COLUMN}}" for cell in cells)
+        for group, role, *cells in (grid.head, *grid.rows)
+    ]
+    return [grid.title, "", lines[0], "─" * (LABEL + 12 + 3 * COLUMN), *lines[1:]]
 
 
 def _unit(*times: Fraction) -> tuple[int, str]:
     return scale(float(max(times)))
 
 
-def _number(ns: Fraction, unit: tuple[int, str]) -> str:
+def _number(ns: Fraction, unit: tuple[int, str]) -> Figure:
     digits = 3 if unit[0] > 1 else 0
     # Adding 0 turns the -0.0 of what rounds to nothing into 0.0.
-    return f"{round(float(ns) / unit[0], digits) + 0.0:,.{digits}f}"
+    return Figure(f"{round(float(ns) / unit[0], digits) + 0.0:,.{digits}f}", float(ns))

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import io
 
-import pandas as pd
 from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from ..analysis.bandwidth import Bandwidth
-from . import bandwidth, breakdown, findings
+from . import bandwidth, breakdown, findings, parts
 from .document import Document
-from .opening import IDEAL_WORDS, gained, headline, setting
-from .words import count, escape, number, percent, scale, shortened, size
+from .grid import Grid
+from .opening import headline, setting
+from .words import escape
 
 __all__ = ["render"]
 
@@ -26,8 +26,6 @@ MOST_UNKNOWN = 8
 MOST_WAITED_FOR = 8
 MOST_SIZES = 8
 """Rows shown; the rest is counted, and the JSON has it."""
-
-MOST_OF_A_NAME = 160  # characters, three lines of the column; what is cut shows as an ellipsis
 
 LABEL = 11  # columns of the labels on the left
 
@@ -98,16 +96,22 @@ def _captured(console: Console, document: Document) -> None:
 
 # -- tables --------------------------------------------------------------------------------------------------
 
-PARTS = ("window_ns", "compute_ns", "exposed_comm_ns", "exposed_memory_ns", "idle_ns", "comm_ns")
 
-
-def _table(console: Console, title: str, columns: list[str]) -> Table:
+def _table(console: Console, grid: Grid, most: int | None = None, *, wrap: bool = True) -> None:
+    """A grid; of more rows than `most` the first ones. `wrap`: whether words may take several lines."""
     console.print()
-    console.print(Text(title, style="bold"))
+    console.print(Text(grid.title, style="bold"))
     table = Table(box=HEADED, padding=(0, 1, 0, 0), pad_edge=False)
-    for at, column in enumerate(columns):
-        table.add_column(column, justify="right" if at else "left", no_wrap=at > 0)
-    return table
+    for at, column in enumerate(grid.head):
+        table.add_column(column, justify="right" if at else "left", no_wrap=at > 0 or not wrap)
+    for row in grid.rows[:most]:
+        table.add_row(*(Text(cell, overflow="fold") for cell in row))
+    for at, row in enumerate(grid.foot):
+        # "share" sums up what stands above it, the mean as well as a single rank.
+        if at < len(grid.foot) - 1:
+            table.add_section()
+        table.add_row(*map(Text, row))
+    console.print(table)
 
 
 def _sizes(console: Console, found: Bandwidth) -> None:
@@ -118,41 +122,28 @@ def _sizes(console: Console, found: Bandwidth) -> None:
         console.print(Text(bandwidth.laid_out(head, rows, WIDTH), no_wrap=True, overflow="ignore"))
 
 
-def _of(document: Document) -> str:
-    """What the figures of the tables cover, where that is more than one step."""
-    n = len(document.overlap.windows.steps)
-    return f", {n} steps together" if n > 1 else ""
+def _more(console: Console, grid: Grid, most: int, words: str) -> None:
+    if len(grid.rows) > most:
+        console.print(Text(f"{len(grid.rows) - most} more{words}", style="dim"))
 
 
 def _ranks(console: Console, document: Document) -> None:
-    ranks = document.overlap.ranks
-    unit = scale(ranks["window_ns"].max())
-    head = ["rank", "window", "= compute", "+ exposed\ncomm", "+ exposed\nmemory", "+ idle", "comm", "hidden"]
-    table = _table(console, f"Where the time went ({unit[1]}{_of(document)})", head)
-    for row in ranks.head(MOST_RANKS).to_dict("records"):
-        figures = (number(row[p], unit) for p in PARTS)
-        table.add_row(str(row["rank"]), *figures, percent(row["overlap_ns"], row["comm_ns"]))
-    mean = ranks[[*PARTS, "overlap_ns"]].mean()
-    if len(ranks) > 1:
-        table.add_section()
-        hidden = percent(mean["overlap_ns"], mean["comm_ns"])
-        table.add_row("mean", *(number(mean[p], unit) for p in PARTS), hidden)
-    table.add_row("share", *(percent(mean[p], mean["window_ns"]) for p in PARTS), "")
-    console.print(table)
-    if len(ranks) > MOST_RANKS:
-        console.print(Text(f"{len(ranks) - MOST_RANKS} more ranks: --format csv lists all", style="dim"))
+    grid = parts.ranks(document)
+    _table(console, grid, MOST_RANKS)
+    _more(console, grid, MOST_RANKS, " ranks: --format csv lists all")
     console.print()
-    console.print(Text(_kinds(document)))
+    console.print(Text(parts.kinds(document)))
 
 
 def _bounds(console: Console, document: Document) -> None:
     """What could be gained at most, all else as recorded; nothing where nothing is exposed."""
-    if not document.overlap.ranks["exposed_comm_ns"].sum():
+    bounds = parts.bounds(document)
+    if not bounds:
         return
     console.print()
-    console.print(Text("Upper bounds of the gain, all else as recorded, if", style="bold"))
-    for ideal, bound in document.bounds.items():
-        console.print(Text(f"  {IDEAL_WORDS[ideal]:<40}{gained(bound)}"))
+    console.print(Text(parts.BOUNDS, style="bold"))
+    for ideal, gain in bounds:
+        console.print(Text(f"  {ideal:<40}{gain}"))
 
 
 def _sentences(console: Console, document: Document) -> None:
@@ -163,74 +154,19 @@ def _sentences(console: Console, document: Document) -> None:
         console.print(Text(sentence))
 
 
-def _kinds(document: Document) -> str:
-    """What the compute consists of, since GEMMs are what people split."""
-    if document.provenance.from_ranges:
-        return "Compute: of what kind is not known."
-    total = document.overlap.ranks[
-        ["compute_ns", "gemm_ns", "attention_ns", "gemm_overlap_ns", "comm_ns"]
-    ].sum()
-    parts = [f"{percent(total['gemm_ns'], total['compute_ns'])} GEMM"]
-    if total["attention_ns"]:
-        parts.append(f"{percent(total['attention_ns'], total['compute_ns'])} attention")
-    text = f"Compute: {', '.join(parts)}."
-    if total["comm_ns"]:
-        text += f" Communication under GEMMs: {percent(total['gemm_overlap_ns'], total['comm_ns'])}."
-    return text
-
-
 def _collectives(console: Console, document: Document) -> None:
-    table = document.overlap.collectives
-    if not len(table):
-        return
-    unit = scale(document.overlap.ranks["window_ns"].max())
-    n = len(document.overlap.ranks)
-    figures = ["count", "union_ns", "overlap_ns", "exposed_ns", "exposed_unsplit_ns"]
-    by_collective = table.groupby("collective")
-    sums = by_collective[figures].sum()
-    split = by_collective[["exposed_wait_ns", "exposed_wire_ns"]].sum(min_count=1)
-    mean = f", mean of {n} ranks" if n > 1 else ""
-    out = _table(
-        console,
-        f"Communication ({unit[1]}{_of(document)}{mean})",
-        ["collective", "count", "bytes", "time", "exposed", "= waiting", "+ transfer", "hidden"],
-    )
-    for name, row in sums.sort_values("exposed_ns", ascending=False).iterrows():
-        nbytes = table.loc[table["collective"] == name, "bytes"]
-        out.add_row(
-            str(name),
-            count(row["count"] / n),
-            "n/a" if nbytes.isna().any() else size(int(nbytes.sum()) / n),
-            *(number(row[c] / n, unit) for c in ("union_ns", "exposed_ns")),
-            *_split(split.loc[name], int(row["exposed_unsplit_ns"]), n, unit),
-            percent(row["overlap_ns"], row["union_ns"]),
-        )
-    console.print(out)
-
-
-def _split(parts: pd.Series, unsplit: int, n: int, unit: tuple[int, str]) -> list[str]:
-    """Waiting and transfer; n/a where of any exposed time it is not known which it is."""
-    if unsplit or parts.isna().any():
-        return ["n/a", "n/a"]
-    return [number(int(part) / n, unit) for part in parts]
+    grid = parts.collectives(document)
+    if grid is not None:
+        _table(console, grid)
 
 
 def _waited_for(console: Console, document: Document) -> None:
     """By whom the others were kept waiting; nothing where nobody was."""
-    table = document.stragglers[document.stragglers["cost_ns"] > 0]
-    if not len(table):
+    grid = parts.waited_for(document)
+    if grid is None:
         return
-    unit = scale(document.overlap.ranks["window_ns"].max())
-    title = f"Who was waited for ({unit[1]}{_of(document)})"
-    out = _table(console, title, ["rank", "came last", "later than the next", "others waited, exposed"])
-    for row in (
-        table.sort_values("cost_ns", ascending=False, kind="stable").head(MOST_WAITED_FOR).to_dict("records")
-    ):
-        times = f"{row['last']:,} of {row['collectives']:,}"
-        out.add_row(str(row["rank"]), times, number(row["late_ns"], unit), number(row["cost_ns"], unit))
-    console.print(out)
-    if len(table) > MOST_WAITED_FOR:
-        console.print(Text(f"{len(table) - MOST_WAITED_FOR} more ranks: the JSON lists all", style="dim"))
+    _table(console, grid, MOST_WAITED_FOR)
+    _more(console, grid, MOST_WAITED_FOR, " ranks: the JSON lists all")
 
 
 def _by_size(console: Console, document: Document) -> None:
@@ -238,45 +174,27 @@ def _by_size(console: Console, document: Document) -> None:
     shown = bandwidth.by_size(document.rates)
     if shown is None:
         return
-    title, head, rows = shown
-    out = _table(console, title, head)
-    for row in rows[:MOST_SIZES]:
-        out.add_row(*row)
-    console.print(out)
-    if len(rows) > MOST_SIZES:
-        more = f"{len(rows) - MOST_SIZES} more sizes, of less time: the JSON lists all"
-        console.print(Text(more, style="dim"))
+    grid = Grid(*shown)
+    _table(console, grid, MOST_SIZES)
+    _more(console, grid, MOST_SIZES, " sizes, of less time: the JSON lists all")
     for line in bandwidth.slow(document.rates):
         console.print(Text(line))
 
 
-def _breakdown(console: Console, shown: breakdown.Breakdown | None) -> None:
+def _breakdown(console: Console, shown: Grid | None) -> None:
     if shown is None:
         return
-    out = _table(console, shown.title, shown.head)
-    out.columns[0].no_wrap = True
-    for row in shown.rows:
-        out.add_row(*(Text(cell) for cell in row))
-    console.print(out)
+    _table(console, shown, wrap=False)
     if shown.note is not None:
         console.print(Text(shown.note, style="dim"))
 
 
 def _unknown(console: Console, document: Document) -> None:
-    table = document.unclassified
-    if not len(table):
+    grid = parts.unknown(document)
+    if grid is None:
         return
-    kernels = document.names[document.names["kind"] != "memory"]
-    told = percent(int(table["sum_ns"].sum()), int(kernels["sum_ns"].sum()))
-    unit = scale(table["sum_ns"].max())
-    title = f"Names that no rule knows, counted as compute ({told} of all op time)"
-    out = _table(console, title, ["name", "count", f"sum ({unit[1]})"])
-    for row in table.head(MOST_UNKNOWN).to_dict("records"):
-        name = Text(shortened(escape(row["name"]), MOST_OF_A_NAME), overflow="fold")
-        out.add_row(name, f"{row['count']:,}", number(row["sum_ns"], unit))
-    console.print(out)
-    if len(table) > MOST_UNKNOWN:
-        console.print(Text(f"{len(table) - MOST_UNKNOWN} more: overlapscope kernels lists all", style="dim"))
+    _table(console, grid, MOST_UNKNOWN)
+    _more(console, grid, MOST_UNKNOWN, ": overlapscope kernels lists all")
 
 
 def _findings(console: Console, document: Document) -> None:

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import unicodedata
 
-__all__ = ["count", "duration", "escape", "number", "percent", "scale", "shortened", "size"]
+__all__ = ["Figure", "count", "duration", "escape", "number", "percent", "scale", "shortened", "size"]
+
+
+class Figure(str):
+    """A number as a person reads it; ``value`` is the number itself, None where there is none."""
+
+    value: int | float | None
+
+    def __new__(cls, text: str, value: int | float | None) -> Figure:
+        figure = super().__new__(cls, text)
+        figure.value = value
+        return figure
+
 
 SCALES = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs"))
 
@@ -18,41 +30,42 @@ def scale(longest_ns: int | float) -> tuple[int, str]:
     return 1, "ns"
 
 
-def duration(ns: int | float, unit: tuple[int, str] | None = None) -> str:
+def duration(ns: int | float, unit: tuple[int, str] | None = None) -> Figure:
     """`12.345 ms`: three decimals, none for whole ns."""
     size, name = unit or scale(ns)
-    return f"{ns / size:,.3f} {name}" if size > 1 else f"{ns:,.0f} {name}"
+    return Figure(f"{ns / size:,.3f} {name}" if size > 1 else f"{ns:,.0f} {name}", ns)
 
 
-def number(ns: int | float, unit: tuple[int, str]) -> str:
+def number(ns: int | float, unit: tuple[int, str]) -> Figure:
     """A time in a table whose head names the unit: three decimals as long as six columns of them fit a line."""
     value = ns / unit[0]
-    return f"{value:,.0f}" if unit[0] == 1 else f"{value:,.1f}" if value >= 10_000 else f"{value:,.3f}"
+    text = f"{value:,.0f}" if unit[0] == 1 else f"{value:,.1f}" if value >= 10_000 else f"{value:,.3f}"
+    return Figure(text, ns)
 
 
-def count(value: int | float) -> str:
+def count(value: int | float) -> Figure:
     """`1,234`, `2.5` where it is a mean."""
-    return f"{value:,.0f}" if value == int(value) else f"{value:,.1f}"
+    return Figure(f"{value:,.0f}" if value == int(value) else f"{value:,.1f}", value)
 
 
-def size(nbytes: int | float) -> str:
+def size(nbytes: int | float) -> Figure:
     """`25.2 MB`, in powers of 1000, as link rates are given."""
     for unit, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if nbytes >= unit:
-            return f"{nbytes / unit:,.1f} {name}"
-    return f"{nbytes:,.0f} B"
+            return Figure(f"{nbytes / unit:,.1f} {name}", nbytes)
+    return Figure(f"{nbytes:,.0f} B", nbytes)
 
 
-def percent(part: int | float, whole: int | float | None) -> str:
+def percent(part: int | float, whole: int | float | None) -> Figure:
     """`41.3 %`, `n/a` where there is no whole. What is not quite none or all does not read as none or all."""
     if not whole:
-        return "n/a"
+        return Figure("n/a", None)
     share = 100 * part / whole
     if 0 < share < 0.05:
-        return "<0.1 %"
+        return Figure("<0.1 %", share)
     if 99.95 <= share < 100:
-        return ">99.9 %"
-    return f"{share:.1f} %"
+        return Figure(">99.9 %", share)
+    return Figure(f"{share:.1f} %", share)
 
 
 def escape(text: str) -> str:
