@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from .options import Align, Force, Output, Ranks, Rules, StepPattern, Window, keep_inputs, progress
+from ..sides import one_side
+from .options import Align, Force, Output, Ranks, Rules, StepPattern, Window, keep_inputs
 from .output import Format, put
-from .sides import Reading, differences, one_side
 
 if TYPE_CHECKING:
     from ..report.compare import Document
@@ -39,16 +39,22 @@ def compare(
     force: Force = False,
 ) -> None:
     """Compare two runs, figure by figure: what changed, and what of it the spread of their steps does not explain."""
+    from .. import runs
     from ..report import compare as laid
     from ..report import compare_text
 
-    sides = [one_side(side) for side in (a, b)]
-    alone = one_side(compute_only) if compute_only is not None else []
-    keep_inputs(output, [path for side in (*sides, alone) for path in side])
-    with progress() as tell:
-        reading = Reading.by(rules, tell, align, window=window, ranks=rank, step_pattern=step_pattern)
-        first, second = (reading.runs(side) for side in sides)
-        document = laid.build(first, second, reading.runs(alone), differences(first, second))
+    given = [a, b] if compute_only is None else [a, b, compute_only]
+    keep_inputs(output, [path for side in given for path in one_side(side)])
+    document = runs.compare(
+        a,
+        b,
+        compute_only=compute_only,
+        window=window,
+        ranks=rank,
+        step_pattern=step_pattern,
+        rules=rules,
+        align=align,
+    )
     layouts: dict[Format, Callable[[Document], str | bytes]] = {
         Format.TEXT: compare_text.render,
         Format.JSON: laid.json_text,
