@@ -81,7 +81,7 @@ def svg(document: Document, drawn: Lanes, view: tuple[int, int] | None) -> str:
         y += 6
     said = headline(document)
     head = [_text(12, 22, shortened(said[0], 110), "ink title"), *_axis(edges, y)]
-    foot = [*_legend(y + 10), *_left_out(drawn, detailed, y + 48)]
+    foot = [*_legend("".join(parts), y + 10), *_left_out(drawn, detailed, y + 48)]
     words = html_escape(alt(document, drawn, view))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" viewBox="0 0 {WIDE} {y + 60}" width="{WIDE}" '
@@ -170,15 +170,18 @@ def _axis(edges: Floats, bottom: int) -> Iterator[str]:
         yield _text(round(float(x), 1), TOP - 14, f"{tick:,.{digits}f}", "muted middle")
 
 
-def _legend(y: int) -> Iterator[str]:
+def _legend(drawn: str, y: int) -> Iterator[str]:
+    """Of the colours that are there."""
     x = LEFT
     for key in ("exposed", "comm", "gemm", "attention", "compute", "memory", "busy", "idle"):
+        if f'class="{key}"' not in drawn:
+            continue
         words = COLOURS[key].words
         if x + 24 + 6.4 * len(words) > WIDE:
             x, y = LEFT, y + 18
         yield f'<rect class="{key}" x="{x}" y="{y}" width="12" height="12" rx="2"/>'
         yield _text(x + 17, y + 10, words, "ink")
-        x += 32 + int(6.4 * len(words))
+        x += 40 + int(6 * len(words))
 
 
 def _left_out(drawn: Lanes, detailed: set[int], y: int) -> Iterator[str]:

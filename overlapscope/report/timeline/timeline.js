@@ -305,7 +305,8 @@ class Timeline {
       this.fold(folded);
       return;
     }
-    this.body.focus({ preventScroll: true });  // Plotly keeps a press to itself
+    // Plotly keeps a press to itself, and a notebook gives the focus to its cell when the button goes up.
+    setTimeout(() => this.body.focus({ preventScroll: true }));
     this.pin(hit && !hit.many ? hit : null);
     this.tell(hit, event);
   }

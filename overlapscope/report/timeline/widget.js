@@ -30,7 +30,8 @@ function dark() {
 function render({ model, el }) {
   const root = document.createElement("div");
   root.className = "ost embedded";
-  root.dataset.lmSuppressShortcuts = "true";  // JupyterLab's own: a would insert a cell, d d delete one
+  // JupyterLab's shortcuts: a would insert a cell, d d delete one. It looks at what has the focus.
+  root.addEventListener("focusin", (event) => (event.target.dataset.lmSuppressShortcuts = "true"));
   el.append(root);
   let own = false, timeline = null, gone = false;
   const say = (key, value) => {
