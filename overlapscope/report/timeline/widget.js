@@ -29,7 +29,7 @@ function dark() {
 
 function render({ model, el }) {
   const root = document.createElement("div");
-  root.className = "ost embedded";
+  root.className = "ost";
   // JupyterLab's shortcuts: a would insert a cell, d d delete one. It looks at what has the focus.
   root.addEventListener("focusin", (event) => (event.target.dataset.lmSuppressShortcuts = "true"));
   el.append(root);
@@ -57,6 +57,7 @@ function render({ model, el }) {
   const mounted = mount(root, bytes(model.get("payload")), options).then((one) => {
     if (gone) return one.unmount();
     timeline = one;
+    root.querySelector("details.figures").open = false;  // a cell should be no longer than a screen
     if (model.get("shown")) follow();
     model.on("change:shown", follow);
     theme.observe(document.body, { attributes: true, attributeFilter: ["class", "data-jp-theme-light"] });
