@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from html import escape as html_escape
 
 import numpy as np
@@ -19,6 +20,7 @@ from ..document import Document
 from ..opening import headline
 from ..words import escape, shortened
 from .lanes import STATES, Lane, Lanes, Strip
+from .payload import zero_of
 
 __all__ = ["alt", "html", "svg"]
 
@@ -65,22 +67,23 @@ def svg(document: Document, drawn: Lanes, view: tuple[int, int] | None) -> str:
     view : (int, int), optional
         From when to when, ns since the trace's origin; by default all that is drawn.
     """
-    edges = np.linspace(*(view or (drawn.start, drawn.end)), WIDE - LEFT - RIGHT + 1)
+    start, end = view or (drawn.start, drawn.end)
+    plot = _Plot(start, start - zero_of(drawn), np.linspace(0, end - start, WIDE - LEFT - RIGHT + 1))
     parts, y = [], TOP
     detailed = _detailed(drawn)
     for strip in drawn.strips[:MOST_ROWS]:
         parts.append(_text(12, y + 14, f"rank {strip.rank}", "ink bold"))
-        parts += _columns(_states(strip, edges), STRIP_STACK, y + 4, STRIP)
+        parts += _columns(_states(strip, plot), STRIP_STACK, y + 4, STRIP)
         y += HEAD
         for lane in drawn.lanes if strip.rank in detailed else ():
             if lane.rank == strip.rank and not lane.ranges:
                 label = "" if lane.row else shortened(escape(lane.label), LONGEST_LABEL)
                 parts.append(_text(LEFT - 8, y + 14, label, "muted end"))
-                parts += _columns(_kinds(document, lane, edges), STACK, y, OPS - 3)
+                parts += _columns(_kinds(document, lane, plot), STACK, y, OPS - 3)
                 y += OPS
         y += 6
     said = headline(document)
-    head = [_text(12, 22, shortened(said[0], 110), "ink title"), *_axis(edges, y)]
+    head = [_text(12, 22, shortened(said[0], 110), "ink title"), *_axis(plot, y)]
     foot = [*_legend("".join(parts), y + 10), *_left_out(drawn, detailed, y + 48)]
     words = html_escape(alt(document, drawn, view))
     return (
@@ -101,36 +104,44 @@ def _detailed(drawn: Lanes) -> set[int]:
     return found
 
 
-def _shares(start: Int64, end: Int64, edges: Floats) -> Floats:
-    """How much of each column intervals cover, sorted and disjoint; columns lie between the edges."""
-    if not len(start):
-        return np.zeros(len(edges) - 1)
-    times = np.stack([start, end], axis=1).ravel() - edges[0]
-    lasted = np.repeat(np.cumsum(end - start), 2).astype(float)
-    lasted[::2] -= end - start
-    covered = np.interp(edges - edges[0], times, lasted)
-    share: Floats = np.diff(covered) / np.diff(edges)
-    return share
+@dataclass(frozen=True, slots=True, eq=False)
+class _Plot:
+    """The columns of pixels: where they begin, ns since the trace's origin and as the axis counts, and their edges
+    after that."""
+
+    start: int
+    told: int
+    edges: Floats
+
+    def shares(self, start: Int64, end: Int64) -> Floats:
+        """How much of each column intervals cover, sorted and disjoint."""
+        if not len(start):
+            return np.zeros(len(self.edges) - 1)
+        times = np.stack([start, end], axis=1).ravel() - self.start  # before they are floats
+        lasted = np.repeat(np.cumsum(end - start), 2)
+        lasted[::2] -= end - start
+        share: Floats = np.diff(np.interp(self.edges, times, lasted)) / np.diff(self.edges)
+        return share
 
 
-def _states(strip: Strip, edges: Floats) -> Mapping[str, Floats]:
+def _states(strip: Strip, plot: _Plot) -> Mapping[str, Floats]:
     return {
-        OF_STATE[state]: _shares(strip.start[mine], strip.end[mine], edges)
+        OF_STATE[state]: plot.shares(strip.start[mine], strip.end[mine])
         for number, state in enumerate(STATES)
         if (mine := strip.state == number).any()
     }
 
 
-def _kinds(document: Document, lane: Lane, edges: Floats) -> Mapping[str, Floats]:
+def _kinds(document: Document, lane: Lane, plot: _Plot) -> Mapping[str, Floats]:
     """Of each kind of op; communication without its exposed part, which is one more."""
     code = document.trace.ops["kind"].cat.codes.to_numpy()[lane.position]
     found = {}
     for number, kind in enumerate(Kind):
         mine = code == number
         if mine.any():
-            found[kind.value] = _shares(lane.start[mine], lane.end[mine], edges)
+            found[kind.value] = plot.shares(lane.start[mine], lane.end[mine])
     if Kind.COMM.value in found:
-        found["exposed"] = _shares(lane.exposed.start, lane.exposed.end, edges)
+        found["exposed"] = plot.shares(lane.exposed.start, lane.exposed.end)
         found[Kind.COMM.value] = found[Kind.COMM.value] - found["exposed"]
     return found
 
@@ -157,9 +168,9 @@ def _columns(shares: Mapping[str, Floats], order: Sequence[str], top: int, heigh
             yield f'<path class="{key}" d="{path}"/>'
 
 
-def _axis(edges: Floats, bottom: int) -> Iterator[str]:
+def _axis(plot: _Plot, bottom: int) -> Iterator[str]:
     """Ticks at round times, ms."""
-    start, end = edges[0] / 1e6, edges[-1] / 1e6
+    start, end = plot.told / 1e6, (plot.told + plot.edges[-1]) / 1e6
     step = 10.0 ** np.floor(np.log10((end - start) / 4))
     step *= next(m for m in (5, 2, 1) if (end - start) / (m * step) >= 4)
     digits = max(0, int(-np.floor(np.log10(step))))
