@@ -15,6 +15,9 @@ import nbformat
 from jupyter_client.manager import start_new_kernel
 from nbclient import NotebookClient
 
+from overlapscope.capture.events import EventReader
+from overlapscope.capture.processes import alive
+
 ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 WIDGET, FIGURE = "application/vnd.jupyter.widget-view+json", "application/vnd.plotly.v1+json"
@@ -112,11 +115,14 @@ def test_runs_in_a_fresh_kernel(path: Path, jupyter: Path) -> None:
     assert list((jupyter.parent / "TMPDIR").glob("overlapscope-*")) == []
 
 
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
+def measuring(events: Path) -> list[int]:
+    """The processes of the ranks, once the first step is done."""
+    for _ in range(600):
+        time.sleep(0.1)
+        told = EventReader(events).new() if events.exists() else []
+        if any(event.kind == "done" for event in told):
+            return [event.fields["pid"] for event in told if event.kind == "started"]
+    raise AssertionError("no step was done within a minute")
 
 
 @pytest.mark.real
@@ -128,22 +134,14 @@ def test_an_interrupted_kernel_ends_all_ranks(jupyter: Path) -> None:
             'osc.run("row-linear", hidden=32, seq=16, steps=500, link="1MB/s,500ms", output="endless")'
         )
         asked = client.execute(code)
-        events, started, done = jupyter / "endless" / ".capture" / "events.jsonl", [], False
-        for _ in range(600):
-            time.sleep(0.1)
-            said = [json.loads(line) for line in events.read_text().splitlines()] if events.exists() else []
-            started = [event["pid"] for event in said if event["kind"] == "started"]
-            done = any(event["kind"] == "done" for event in said)
-            if done:
-                break
-        assert done
-        assert len(started) == 2
+        pids = measuring(jupyter / "endless" / ".capture" / "events.jsonl")
+        assert len(pids) == 2
         manager.interrupt_kernel()
         while (reply := client.get_shell_msg(timeout=120))["parent_header"].get("msg_id") != asked:
             pass
         assert reply["content"]["ename"] == "RunError"
         assert "interrupted" in reply["content"]["evalue"]
-        assert [pid for pid in started if alive(pid)] == []
+        assert [pid for pid in pids if alive(pid)] == []
         told = json.loads((jupyter / "endless" / "run.json").read_text())
         assert told["complete"] is False
         assert client.execute_interactive("print(6 * 7)", timeout=60)["content"]["status"] == "ok"
