@@ -84,12 +84,12 @@ def svg(document: Document, drawn: Lanes, view: tuple[int, int] | None) -> str:
         y += 6
     said = headline(document)
     head = [_text(12, 22, shortened(said[0], 110), "ink title"), *_axis(plot, y)]
-    foot = [*_legend("".join(parts), y + 10), *_left_out(drawn, detailed, y + 48)]
+    foot = [*_legend("".join(parts), y + 10), *_left_out(drawn, detailed, y + 45)]
     words = html_escape(alt(document, drawn, view))
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" viewBox="0 0 {WIDE} {y + 60}" width="{WIDE}" '
-        f'height="{y + 60}"><title>{words}</title><style>{_style()}</style>'
-        f'<rect class="page" width="{WIDE}" height="{y + 60}"/>{"".join([*head, *parts, *foot])}</svg>'
+        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" viewBox="0 0 {WIDE} {y + 52}" width="{WIDE}" '
+        f'height="{y + 52}"><title>{words}</title><style>{_style()}</style>'
+        f'<rect class="page" width="{WIDE}" height="{y + 52}"/>{"".join([*head, *parts, *foot])}</svg>'
     )
 
 
