@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from . import figures
+    from .analysis.bandwidth import Bandwidth, bandwidth
     from .analysis.contention import Contention, contention
     from .analysis.findings import Finding, findings
     from .analysis.names import tally
@@ -29,11 +30,13 @@ if TYPE_CHECKING:
     from .errors import InputError, OptionError, OverlapscopeError, RulesError, RunError, UserError
     from .formats import load
     from .report.timeline import Timeline, timeline
+    from .runs import Run, Sweep, compare, run, scale
     from .trace import NA, Provenance, Trace
 
 __version__ = "0.1.0"
 
 _HOME = {
+    "Bandwidth": "analysis.bandwidth",
     "Classifier": "classify",
     "Collective": "classify",
     "Contention": "analysis.contention",
@@ -46,20 +49,26 @@ _HOME = {
     "OverlapscopeError": "errors",
     "Provenance": "trace",
     "RulesError": "errors",
+    "Run": "runs",
     "RunError": "errors",
     "Scaling": "analysis.scaling",
     "Steps": "analysis.steps",
+    "Sweep": "runs",
     "Timeline": "report.timeline",
     "Trace": "trace",
     "UserError": "errors",
     "Windows": "analysis.window",
     "account": "analysis.scaling",
+    "bandwidth": "analysis.bandwidth",
     "by_range": "analysis.regions",
     "by_stream": "analysis.regions",
+    "compare": "runs",
     "contention": "analysis.contention",
     "findings": "analysis.findings",
     "load": "formats",
     "overlap": "analysis.overlap",
+    "run": "runs",
+    "scale": "runs",
     "scaling": "analysis.scaling",
     "steps": "analysis.steps",
     "tally": "analysis.names",
@@ -69,6 +78,7 @@ _HOME = {
 
 __all__ = [
     "NA",
+    "Bandwidth",
     "Classifier",
     "Collective",
     "Contention",
@@ -80,22 +90,28 @@ __all__ = [
     "OverlapscopeError",
     "Provenance",
     "RulesError",
+    "Run",
     "RunError",
     "Scaling",
     "Steps",
+    "Sweep",
     "Timeline",
     "Trace",
     "UserError",
     "Windows",
     "__version__",
     "account",
+    "bandwidth",
     "by_range",
     "by_stream",
+    "compare",
     "contention",
     "figures",
     "findings",
     "load",
     "overlap",
+    "run",
+    "scale",
     "scaling",
     "steps",
     "tally",

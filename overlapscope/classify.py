@@ -140,6 +140,11 @@ class Classifier:
         own = _read(path)
         return cls((*own, *_default().rules), len(own))
 
+    @classmethod
+    def of(cls, path: Path | None) -> Classifier:
+        """With the rules of a user's file, where one is given. Raises RulesError."""
+        return cls.default() if path is None else cls.with_rules(path)
+
     def kernel(self, demangled: str, short: str | None = None) -> Verdict:
         """What a device activity is.
 

@@ -22,6 +22,7 @@ from ..markers import Point
 from ..trace import NA, Trace
 from .clocks import Clocks
 from .window import Windows, find_steps
+from .window import windows as usual
 
 __all__ = [
     "BANDWIDTH_COLUMNS",
@@ -75,7 +76,10 @@ class Bandwidth:
 
 
 def bandwidth(
-    trace: Trace, windows: Windows, peak_gbs: float | None = None, clocks: Clocks | None = None
+    trace: Trace,
+    windows: Windows | None = None,
+    peak_gbs: float | None = None,
+    clocks: Clocks | None = None,
 ) -> Bandwidth | None:
     """Time and bandwidth of every size of a sweep; None where the trace holds no sweep.
 
@@ -83,13 +87,14 @@ def bandwidth(
     ----------
     trace : Trace
         All ranks of the program.
-    windows : Windows
-        Only exchanges that lie whole inside the window of every rank count.
+    windows : Windows, optional
+        Only exchanges that lie whole inside the window of every rank count; by default its steps, as `windows` has it.
     peak_gbs : float, optional
         What the link between the ranks can carry each way, GB/s.
     clocks : Clocks, optional
         How those of the ranks run beside one another, as `match` finds it; by default as the trace has it.
     """
+    windows = usual(trace) if windows is None else windows
     clocks = clocks or Clocks()
     marked = _marked(trace)
     if not len(marked):

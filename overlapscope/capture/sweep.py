@@ -13,7 +13,7 @@ from .launch import Say, execute, look
 from .machine import Machine
 from .manifest import Manifest
 from .nsys import Nsys
-from .plan import Plan, Request, make
+from .plan import Plan, Request, make, workload
 from .rundir import RunDir
 
 __all__ = ["difference", "differences", "found", "sweep"]
@@ -35,14 +35,21 @@ def sweep(
     A size whose run is there, complete and made in the same way is not run again; one that was interrupted is.
     Every size is checked before the first is started. All compute with as many threads a rank as the largest
     size has cores for, since a rank stands for a device, which does not grow when there are fewer of them.
+    They are run in ascending order.
 
     Raises
     ------
     OptionError
-        A size cannot be run, or a run that is there was made otherwise and `force` does not replace it.
+        There is one size alone, the workload is no work that ranks share out, a size cannot be run, or a run
+        that is there was made otherwise and `force` does not replace it.
     RunError
         A rank failed, or a signal wants an end; the message says how to go on.
     """
+    sizes = sorted(set(sizes))
+    if len(sizes) < 2:
+        what = f"{sizes[0] if sizes else 'no number'} alone has nothing to be compared with"
+        raise OptionError(what, "give two or more", "--tp")
+    _only_split(request.workload)
     machine, nsys = look(request)
     plans = [make(replace(request, tp=size), machine, nsys) for size in sizes]
     threads = min(plan.threads for plan in plans)
@@ -59,6 +66,13 @@ def sweep(
         except (RunError, Interrupted) as error:
             raise _and_then(error, f"the same call with --output {folder} goes on from here") from error
     return [job.folder for job in jobs]
+
+
+def _only_split(name: str) -> None:
+    """Refuse what has no less to do on more ranks: there is nothing to compare with N-fold."""
+    if not workload(name).config.SPLIT:
+        what = f"{name} is no work that the ranks share out, so it cannot fall short of N-fold"
+        raise OptionError(what, "compare overlapscope run --tp 2, --tp 4, ... by busbw", "--workload")
 
 
 @dataclass(frozen=True, slots=True)

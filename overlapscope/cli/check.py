@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from ..errors import InputError, OptionError, OverlapscopeError
+from ..sides import Reading, differences, one_side
 from .compare import Side
 from .options import Align, Ranks, Rules, StepPattern, Window, progress
-from .sides import Reading, differences, one_side
 
 if TYPE_CHECKING:
     from ..report.check import Outcome

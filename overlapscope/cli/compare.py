@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
+from ..sides import one_side
 from . import pages
-from .options import Align, Force, Html, Output, Ranks, Rules, StepPattern, Window, keep_inputs, progress
+from .options import Align, Force, Html, Output, Ranks, Rules, StepPattern, Window, keep_inputs
 from .output import Format, put
-from .sides import Reading, differences, one_side
 
 if TYPE_CHECKING:
     from ..report.compare import Document
@@ -41,18 +41,25 @@ def compare(
     force: Force = False,
 ) -> None:
     """Compare two runs, figure by figure: what changed, and what of it the spread of their steps does not explain."""
+    from .. import runs
     from ..report import compare as laid
     from ..report import compare_text
 
-    sides = [one_side(side) for side in (a, b)]
-    alone = one_side(compute_only) if compute_only is not None else []
+    given = [a, b] if compute_only is None else [a, b, compute_only]
+    read = [path for side in given for path in one_side(side)]
     for written in (output, html):
-        keep_inputs(written, [path for side in (*sides, alone) for path in side])
+        keep_inputs(written, read)
         pages.check(written, force=force)
-    with progress() as tell:
-        reading = Reading.by(rules, tell, align, window=window, ranks=rank, step_pattern=step_pattern)
-        first, second = (reading.runs(side) for side in sides)
-        document = laid.build(first, second, reading.runs(alone), differences(first, second))
+    document = runs.compare(
+        a,
+        b,
+        compute_only=compute_only,
+        window=window,
+        ranks=rank,
+        step_pattern=step_pattern,
+        rules=rules,
+        align=align,
+    )
     if html is not None:
         pages.write(pages.comparison(document), html, force=force)
     layouts: dict[Format, Callable[[Document], str | bytes]] = {

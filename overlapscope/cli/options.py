@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import sys
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
@@ -12,10 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
+from ..progress import progress
+
 if TYPE_CHECKING:
     from ..capture import World
     from ..classify import Classifier
-    from ..formats.raw import Progress
 
 __all__ = [
     "Align",
@@ -147,7 +147,7 @@ def classifier(rules: Path | None) -> Classifier:
     """The rules to classify by."""
     from ..classify import Classifier
 
-    return Classifier.default() if rules is None else Classifier.with_rules(rules)
+    return Classifier.of(rules)
 
 
 def keep_inputs(output: Path | None, paths: list[Path]) -> None:
@@ -184,18 +184,3 @@ def one_voice(world: World) -> Iterator[None]:
         if not (world.speaks or (error.about or "").startswith("rank ")):
             error.owned_by(f"rank {world.rank}")
         raise
-
-
-@contextmanager
-def progress() -> Iterator[Progress]:
-    """Tells what is being done, on stderr and only where that is a terminal."""
-    if not sys.stderr.isatty():
-        yield lambda _: None
-        return
-    from rich.console import Console
-
-    from ..report.words import escape
-
-    console = Console(stderr=True)
-    with console.status("starting") as status:
-        yield lambda text: status.update(escape(text).replace("[", "\\["))

@@ -18,12 +18,9 @@ from .run import request
 
 if TYPE_CHECKING:
     from ..capture import RunDir, World
-    from ..formats.raw import Progress
-    from ..report.scaling import Document, Run
+    from ..report.scaling import Document
 
 __all__ = ["scale"]
-
-SCALE_FILE = "scale.json"
 
 
 @borrowing(request, without={"tp", "output", "force"})
@@ -64,35 +61,28 @@ def scale(
 
     The sweep directory gets a run directory for each size (tp1, tp2, ...) and scale.json.
     """
-    from .. import capture
-    from ..files import write_text
-    from ..report import scaling
+    from .. import capture, runs
 
     if paths:
         # What is run cannot be forced, and a page can be replaced.
         _only_runs(tp, force and html is None, options)
         folder, title = output or (paths[0] if len(paths) == 1 else None), ", ".join(map(str, paths))
-        found = capture.found(paths)
-        keep_inputs(html, [*paths, *(run.path for run in found)])
+        given = capture.found(paths)
+        keep_inputs(html, [*paths, *(run.path for run in given)])
         pages.check(html, force=force, made=folder)
-        runs, notes = _complete(found)
+        found, notes = _complete(given)
     else:
         world = capture.find(os.environ)
         if world is not None:
             _refuse(world)
         sizes = _sizes(tp)
-        _only_split(options["workload"])
         folder = output or capture.default_path(f"scale-{options['workload']}")
         pages.check(html, force=force, made=folder)
         with progress() as tell:
-            runs = capture.sweep(request(tp=sizes[0], **options), sizes, folder, tell, force=force)
+            found = capture.sweep(request(tp=sizes[0], **options), sizes, folder, tell, force=force)
         title, notes = str(folder), []
     with progress() as tell:
-        measured = [_measured(run, folder, tell) for run in runs]
-    document = scaling.build(title, measured, notes)
-    if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_text(folder / SCALE_FILE, scaling.json_text(document), force=True)
+        document = runs.accounted(found, folder, title, tell, notes)
     if figures is not None:
         from ..figures import save
         from ..figures import scaling as draw
@@ -129,19 +119,7 @@ def _sizes(tp: str | None) -> list[int]:
     words = [word.strip() for word in tp.split(",")]
     if not all(word.isascii() and word.isdecimal() and len(word) < LONG and int(word) for word in words):
         raise OptionError(f"cannot read {tp!r}", "give numbers of ranks, such as 1,2,4,8", "--tp")
-    sizes = sorted({int(word) for word in words})
-    if len(sizes) < 2:
-        raise OptionError(f"{sizes[0]} alone has nothing to be compared with", "give two or more", "--tp")
-    return sizes
-
-
-def _only_split(name: str) -> None:
-    """Refuse what has no less to do on more ranks: there is nothing to compare with N-fold."""
-    from ..capture.plan import workload
-
-    if not workload(name).config.SPLIT:
-        what = f"{name} is no work that the ranks share out, so it cannot fall short of N-fold"
-        raise OptionError(what, "compare overlapscope run --tp 2, --tp 4, ... by busbw", "--workload")
+    return [int(word) for word in words]
 
 
 def _only_runs(tp: str | None, force: bool, options: Mapping[str, Any]) -> None:
@@ -174,14 +152,3 @@ def _complete(runs: Sequence[RunDir]) -> tuple[list[RunDir], list[str]]:
             raise InputError(what, "compare runs of the same work", run.path)
     notes = [f"{run.path.name} did not finish and is left out" for run, m in told if not m["complete"]]
     return [run for run, _ in whole], notes
-
-
-def _measured(run: RunDir, folder: Path | None, tell: Progress) -> Run:
-    from .. import formats
-    from ..report import scaling
-
-    tell(f"reading {run.path.name}")
-    path = str(run.path)
-    if folder is not None:  # so that a sweep can be moved
-        path = Path(os.path.relpath(run.path, folder)).as_posix()
-    return scaling.measure(path, run.read_manifest() or {}, formats.load(run.path))

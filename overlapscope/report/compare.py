@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import pandas as pd
+
 from ..analysis.compare import Comparison, compare
 from ..analysis.matching import match
 from ..analysis.samples import Samples, samples
@@ -80,6 +82,16 @@ class Document:
     comparison: Comparison
     changed: tuple[str, ...]
     warnings: tuple[str, ...]
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """One row a figure: medians ``a`` and ``b``, ``change``, interval, ``verdict``. Times in ns a step."""
+        return of_rows(figures(self.comparison))
+
+    def __str__(self) -> str:
+        from .compare_text import render  # it stands on this module
+
+        return render(self)
 
     @property
     def per(self) -> str:
@@ -261,7 +273,7 @@ def _shift(one: Shift) -> dict[str, Any]:
 
 def parquet(document: Document) -> bytes:
     """One row a figure; what does not exist is null."""
-    return packed(of_rows(figures(document.comparison)))
+    return packed(document.table)
 
 
 def csv(document: Document) -> str:

@@ -51,6 +51,11 @@ class Axis {
     await this.set({ "xaxis.range": range(view) });  // and what else was set before it began
   }
 
+  end() {
+    if (this.plotly) this.plotly.purge(this.plot);
+    this.plotly = null;
+  }
+
   take(ms) {
     if (!this.busy) this.dragged(ms[0] * 1e6, ms[1] * 1e6);
   }
@@ -60,7 +65,7 @@ class Axis {
     this.pending = { ...this.pending, ...changes };
     if (!this.plotly || this.busy) return;
     this.busy = true;
-    while (this.pending) {
+    while (this.pending && this.plotly) {
       const some = this.pending;
       this.pending = null;
       await this.plotly.relayout(this.plot, some);

@@ -33,7 +33,7 @@ from ..words import escape, shortened
 from .lanes import STATES, Lane, Lanes, Strip, lanes
 from .states import coded
 
-__all__ = ["MAGIC", "payload"]
+__all__ = ["MAGIC", "payload", "zero_of"]
 
 MAGIC = b"OSTL\x01"
 EXACT = 2**53
@@ -87,7 +87,7 @@ def payload(document: Document, *, most_lanes: int) -> bytes:
     """
     trace, step_pattern = document.trace, document.step_pattern
     drawn = lanes(trace, document.overlap, most=most_lanes, step_pattern=step_pattern)
-    zero = _zero(drawn)
+    zero = zero_of(drawn)
     columns = _Columns()
     names, name_of_op = _names(trace)
     tree = paths(trace, step_pattern)
@@ -124,8 +124,11 @@ def payload(document: Document, *, most_lanes: int) -> bytes:
     return gzip.compress(whole, LEVEL, mtime=0)
 
 
-def _zero(drawn: Lanes) -> int:
-    """What times are counted from: the trace's origin, unless that is too far away for exact numbers."""
+def zero_of(drawn: Lanes) -> int:
+    """What times are counted from: the trace's origin, unless that is too far away for exact numbers.
+
+    Raises OptionError where the timeline is too long to be exact.
+    """
     if drawn.end - drawn.start >= EXACT // 4:
         raise OptionError(
             "a timeline of more than 26 days cannot be drawn", "name a shorter piece", "--window"

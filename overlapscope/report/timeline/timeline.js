@@ -1,8 +1,14 @@
 // The timeline in an element: Plotly has the axis and what dragging does, the canvas below it draws what is in view.
 // `bytes` is a payload. Options: plotly, a function that gives Plotly or a promise of it, called when the canvas is
-// painted, since Plotly takes long to start; link: keep the view in the page's address; height: px at most.
+// painted, since Plotly takes long to start; link: keep the view in the page's address; height: px at most; dark: a
+// function that says whether the page is, null where the browser's own setting says it; viewed(t0, t1), told a moment
+// after the view has changed, in whole ns; picked(lane, op), told what was pinned, as positions, null where nothing is.
+//
+// What `mount` promises has `show`, `reset` and `unmount`. A page may have several: each hears the keys that are pressed
+// in it or, where nothing has the focus, under the pointer.
 
 const LEAST = 20;  // ns in view at the closest
+const PAUSE = 200;  // ms without a change after which a view is told
 
 async function mount(root, bytes, options = {}) {
   const model = decode(await inflate(bytes));
@@ -10,7 +16,10 @@ async function mount(root, bytes, options = {}) {
   timeline.resize();
   timeline.follow();
   await new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
-  if (options.plotly) await timeline.axis.start(await options.plotly(), timeline.view);
+  if (options.plotly && !timeline.gone) {
+    const plotly = await options.plotly();
+    if (!timeline.gone) await timeline.axis.start(plotly, timeline.view);
+  }
   return timeline;
 }
 
@@ -18,6 +27,7 @@ class Timeline {
   constructor(root, model, options) {
     Object.assign(this, { root, model, options });
     this.media = window.matchMedia("(prefers-color-scheme: dark)");
+    this.ending = new AbortController();  // of every listener beyond what the root holds
     this.view = { t0: model.start, t1: model.end };
     this.marks = {};
     this.build();
@@ -59,6 +69,20 @@ class Timeline {
       this.redraw();
     });
     this.root.replaceChildren(opening(model), tools, this.legend, this.body, this.tip, this.measured, ...below(model), this.dialog);
+  }
+
+  get gone() {
+    return this.ending.signal.aborted;
+  }
+
+  // Leave nothing behind: no listener, no observer, nothing of Plotly's.
+  unmount() {
+    if (this.gone) return;
+    this.ending.abort();
+    this.observer.disconnect();
+    clearTimeout(this.telling);
+    this.axis.end();
+    this.root.replaceChildren();
   }
 
   // -- the view ------------------------------------------------------------------------------------------------
@@ -134,7 +158,7 @@ class Timeline {
   remark() {
     if (this.due) return;
     this.due = true;
-    requestAnimationFrame(() => this.paint());
+    requestAnimationFrame(() => this.gone || this.paint());
   }
 
   paint() {
@@ -151,22 +175,29 @@ class Timeline {
   }
 
   theme() {
-    this.colours = palette(this.model, this.media.matches);
+    const said = this.options.dark ? this.options.dark() : null, dark = said === null ? this.media.matches : said;
+    this.root.classList.toggle("dark", dark);
+    this.colours = palette(this.model, dark);
     for (const [i, key] of CLASSES.entries()) this.root.style.setProperty(`--${key}`, this.colours.fill[i]);
     this.axis.dress(this.colours);
     this.redraw();
   }
 
+  remember() {
+    if (!this.options.link && !this.options.viewed) return;
+    clearTimeout(this.telling);
+    this.telling = setTimeout(() => {
+      const t0 = Math.round(this.view.t0), t1 = Math.round(this.view.t1);
+      const whole = t0 <= this.model.start && t1 >= this.model.end;
+      if (this.options.link) this.address(whole ? "" : `#${milliseconds(t0)}-${milliseconds(t1)}`);
+      if (this.options.viewed) this.options.viewed(...(whole ? [null, null] : [t0, t1]));
+    }, PAUSE);
+  }
+
   // -- links: #t0-t1 in ms, exact to the nanosecond ---------------------------------------------------------------
 
-  remember() {
-    if (!this.options.link) return;
-    clearTimeout(this.linking);
-    this.linking = setTimeout(() => {
-      const { t0, t1 } = this.view, whole = t0 <= this.model.start && t1 >= this.model.end;
-      const hash = whole ? "" : `#${milliseconds(Math.round(t0))}-${milliseconds(Math.round(t1))}`;
-      if (window.location.hash !== hash) window.history.replaceState(null, "", hash || window.location.href.split("#")[0]);
-    }, 200);
+  address(hash) {
+    if (window.location.hash !== hash) window.history.replaceState(null, "", hash || window.location.href.split("#")[0]);
   }
 
   follow() {
@@ -180,24 +211,33 @@ class Timeline {
   // -- mouse and keys ----------------------------------------------------------------------------------------------
 
   listen() {
-    const { body, stage } = this, capture = { capture: true };
-    this.media.addEventListener("change", () => this.theme());
-    new ResizeObserver(() => this.resize()).observe(this.root);
-    window.addEventListener("resize", () => this.resize());
-    if (this.options.link) window.addEventListener("hashchange", () => this.follow());
+    const { body, stage } = this, { signal } = this.ending, capture = { capture: true };
+    this.media.addEventListener("change", () => this.theme(), { signal });
+    this.observer = new ResizeObserver(() => this.resize());
+    this.observer.observe(this.root);
+    window.addEventListener("resize", () => this.resize(), { signal });
+    if (this.options.link) window.addEventListener("hashchange", () => this.follow(), { signal });
     body.addEventListener("scroll", () => this.redraw());
     body.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
     stage.addEventListener("mousemove", (event) => this.move(event));
     stage.addEventListener("mouseleave", () => this.leave());
     stage.addEventListener("mousedown", (event) => this.press(event), capture);
     stage.addEventListener("pointerdown", (event) => (this.down = [event.clientX, event.clientY]), capture);
-    window.addEventListener("pointerup", (event) => this.click(event), capture);  // Plotly lays a cover over all while dragging
-    (this.options.link ? document : this.root).addEventListener("keydown", (event) => this.key(event));
+    window.addEventListener("pointerup", (event) => this.click(event), { capture: true, signal });  // Plotly lays a cover over all while dragging
+    document.addEventListener("keydown", (event) => this.means(event) && this.key(event), { signal });
     this.field.addEventListener("input", () => this.search());
     this.field.addEventListener("keydown", (event) => {
       if (event.key === "Enter") this.step(event.shiftKey ? -1 : 1);
       if (event.key === "Escape") this.body.focus();
     });
+  }
+
+  // Whether a key is pressed here: in this timeline or, where nothing has the focus, on the page of its own or under
+  // the pointer.
+  means(event) {
+    const [target] = event.composedPath();  // some notebooks put outputs into shadow trees
+    if (event.composedPath().includes(this.root)) return true;
+    return (target === document.body || target === document.documentElement) && (this.options.link || this.root.matches(":hover"));
   }
 
   wheel(event) {
@@ -244,11 +284,13 @@ class Timeline {
 
   place(event) {
     const { tip } = this, gap = 14, room = document.documentElement.clientWidth;
+    // What is fixed stands in the window, unless something around it is transformed, as in some notebooks.
+    tip.style.left = tip.style.top = "0px";
     const box = tip.getBoundingClientRect();
     const left = event.clientX + gap + box.width > room ? Math.max(4, event.clientX - gap - box.width) : event.clientX + gap;
     const top = event.clientY + gap + box.height > window.innerHeight ? event.clientY - gap - box.height : event.clientY + gap;
-    tip.style.left = `${Math.min(left, Math.max(4, room - box.width - 4))}px`;
-    tip.style.top = `${Math.max(4, top)}px`;
+    tip.style.left = `${Math.min(left, Math.max(4, room - box.width - 4)) - box.left}px`;
+    tip.style.top = `${Math.max(4, top) - box.top}px`;
   }
 
   // A press and release in one place pins what is there.
@@ -263,9 +305,18 @@ class Timeline {
       this.fold(folded);
       return;
     }
-    this.pinned = hit && !hit.many ? hit : null;
-    this.tip.classList.toggle("pinned", Boolean(this.pinned));
+    // Plotly keeps a press to itself, and a notebook gives the focus to its cell when the button goes up.
+    setTimeout(() => this.body.focus({ preventScroll: true }));
+    this.pin(hit && !hit.many ? hit : null);
     this.tell(hit, event);
+  }
+
+  pin(hit) {
+    this.pinned = hit;
+    this.tip.classList.toggle("pinned", Boolean(hit));
+    if (!this.options.picked) return;
+    const lane = hit ? this.model.lanes.indexOf(hit.row.lane) : -1;  // a rank's state is in none
+    this.options.picked(...(lane < 0 ? [null, null] : [lane, hit.i]));
   }
 
   // Shift-drag measures; Plotly never sees it.
@@ -286,7 +337,7 @@ class Timeline {
   }
 
   key(event) {
-    if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, textarea, select") || this.dialog.open) return;
+    if (event.ctrlKey || event.metaKey || event.altKey || event.composedPath()[0].matches("input, textarea, select") || this.dialog.open) return;
     const keys = {
       w: () => this.zoom(1 / 1.4), s: () => this.zoom(1.4), a: () => this.pan(-0.2), d: () => this.pan(0.2),
       0: this.reset, Home: this.reset, m: this.measureView, c: this.foldAll, f: this.fit, "/": () => this.field.focus(),
@@ -295,6 +346,7 @@ class Timeline {
     const act = keys[event.key] || keys[event.key.toLowerCase()];
     if (!act) return;
     event.preventDefault();
+    event.stopPropagation();
     act.call(this);
   }
 
@@ -303,8 +355,7 @@ class Timeline {
   }
 
   forget() {
-    this.pinned = null;
-    this.tip.classList.remove("pinned");
+    this.pin(null);
     this.marks = {};
     this.measured.hidden = true;
     this.tell(null);

@@ -1,4 +1,4 @@
-"""What ``compare`` and ``check`` read: a side is one run or several of the same work."""
+"""What a comparison reads: a side is one run or several of the same work."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import InputError
-from .options import classifier
+from .errors import InputError
 
 if TYPE_CHECKING:
-    from ..classify import Classifier
-    from ..formats.raw import Progress
-    from ..report.compare import Run
-    from ..report.likeness import Difference
-    from ..trace import Trace
+    from .classify import Classifier
+    from .formats.raw import Progress
+    from .report.compare import Run
+    from .report.likeness import Difference
+    from .trace import Trace
 
 __all__ = ["Reading", "differences", "one_side"]
 
@@ -37,10 +36,11 @@ class Reading:
     @classmethod
     def by(cls, rules: Path | None, tell: Progress, align: str, **options: Any) -> Reading:
         """From options as they were given. Raises OptionError and RulesError."""
-        from ..analysis.matching import check_align
+        from .analysis.matching import check_align
+        from .classify import Classifier
 
         check_align(align)
-        return cls(classifier(rules), tell, align=align, **options)
+        return cls(Classifier.of(rules), tell, align=align, **options)
 
     def runs(self, paths: Iterable[Path]) -> list[Run]:
         """Read and measure every run."""
@@ -48,14 +48,14 @@ class Reading:
 
     def trace(self, path: Path) -> Trace:
         """Read one run."""
-        from .. import formats
+        from . import formats
 
         together = self.align != "none"
         return formats.load(path, classifier=self.classifier, progress=self.tell, session_clock=together)
 
     def measured(self, path: Path, trace: Trace) -> Run:
         """Measure one run that was read."""
-        from ..report import compare
+        from .report import compare
 
         self.tell(f"measuring {path.name}")
         return compare.measure(str(path), _manifest(path), trace, **self.of_time)
@@ -79,8 +79,8 @@ def one_side(path: Path) -> list[Path]:
     InputError
         A run is given twice, or the runs are not alike, as those of a sweep over numbers of ranks.
     """
-    from ..capture import differences
-    from ..report.likeness import other_work
+    from .capture import differences
+    from .report.likeness import other_work
 
     given = [path] if path.exists() or "," not in str(path) else [Path(p) for p in str(path).split(",") if p]
     runs = [run for one in given for run in _in_folder(one)]
@@ -114,14 +114,14 @@ def _in_folder(path: Path) -> list[Path]:
 
 def _manifest(path: Path) -> dict[str, Any] | None:
     """What run.json says, of a run on several nodes that of the first."""
-    from .. import run_file
+    from . import run_file
 
     return run_file.read(path) or run_file.read(path / "node0")
 
 
 def differences(a: Sequence[Run], b: Sequence[Run]) -> list[Difference]:
     """In what the two sides were made differently, by their run.json; nothing where one has none."""
-    from .. import capture
+    from . import capture
 
     one, other = a[0].manifest, b[0].manifest
     return [] if one is None or other is None else list(capture.differences(one, other, INSIGNIFICANT))
