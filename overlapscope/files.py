@@ -9,7 +9,19 @@ from pathlib import Path
 
 from .errors import OptionError, OverlapscopeError
 
-__all__ = ["check", "replacing", "write_bytes", "write_text"]
+__all__ = ["check", "is_stream", "replacing", "write_bytes", "write_text"]
+
+LONGEST_NAME = 255
+"""Bytes that a file's name may have, on all file systems that Linux has."""
+
+
+def is_stream(path: Path) -> bool:
+    """Whether what is written there goes on elsewhere, as to /dev/stdout: there is nothing to replace or to rename."""
+    while not os.path.abspath(path).startswith(("/dev/", "/proc/")):
+        if not path.is_symlink():
+            return path.exists() and not path.is_file()
+        path = path.parent / path.readlink()
+    return path.exists()
 
 
 def check(path: Path, *, force: bool = False) -> None:
@@ -20,9 +32,11 @@ def check(path: Path, *, force: bool = False) -> None:
     OptionError
         It exists and `force` is not set, is a folder, or its folder does not exist or is not writable.
     """
+    if len(os.fsencode(path.name)) > LONGEST_NAME:
+        raise OptionError("cannot be written: its name is too long", "choose another name", path)
     if path.is_dir():
         raise OptionError("is a folder", "name a file", path)
-    if path.exists() and not path.is_file():  # /dev/stdout and its like
+    if is_stream(path):
         return
     if path.exists() and not force:
         raise OptionError("exists already", "choose another name or pass --force to replace it", path)
@@ -36,6 +50,8 @@ def check(path: Path, *, force: bool = False) -> None:
 def replacing(path: Path, *, force: bool = False) -> Iterator[Path]:
     """A path beside `path` to write to; renamed to it when all went well, removed when not.
 
+    Of a symbolic link what it leads to is replaced, and the link stays.
+
     Raises
     ------
     OptionError
@@ -44,16 +60,18 @@ def replacing(path: Path, *, force: bool = False) -> Iterator[Path]:
         Writing failed half-way, as on a full disk.
     """
     check(path, force=force)
-    if path.exists() and not path.is_file():  # /dev/stdout and its like: nothing to replace
+    if is_stream(path):
         try:
             yield path
         except OSError as error:
             raise OverlapscopeError(f"cannot be written ({error.strerror or error})", None, path) from error
         return
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    target = Path(os.path.realpath(path)) if path.is_symlink() else path
+    # A long name would be too long with what is added.
+    beside = target.with_name(f".{target.name[:60]}.{os.getpid()}.part")
     try:
         yield beside
-        os.replace(beside, path)
+        os.replace(beside, target)
     except OSError as error:
         raise OverlapscopeError(f"cannot be written ({error.strerror or error})", None, path) from error
     finally:

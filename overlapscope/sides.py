@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -77,13 +78,13 @@ def one_side(path: Path) -> list[Path]:
     Raises
     ------
     InputError
-        A run is given twice, or the runs are not alike, as those of a sweep over numbers of ranks.
+        None is given, one is given twice or cannot be told to be alike, or they are not alike, as those of a sweep over
+        numbers of ranks.
     """
     from .capture import differences
     from .report.likeness import other_work
 
-    given = [path] if path.exists() or "," not in str(path) else [Path(p) for p in str(path).split(",") if p]
-    runs = [run for one in given for run in _in_folder(one)]
+    runs = [run for one in _given(path) for run in _in_folder(one)]
     for at, run in enumerate(runs):
         # One run twice would be two samples that agree to the nanosecond.
         if run.resolve() in [other.resolve() for other in runs[:at]]:
@@ -104,12 +105,37 @@ def one_side(path: Path) -> list[Path]:
     return runs
 
 
+def _given(path: Path) -> list[Path]:
+    """A path, or those with commas between them."""
+    with suppress(OSError):  # a name too long to be one, as several together may be
+        if "," not in str(path) or path.exists():
+            return [path]
+    given = [Path(one) for one in str(path).split(",") if one]
+    if not given:
+        raise InputError("names no run", "give a trace, a run directory or a folder of them", path)
+    return given
+
+
 def _in_folder(path: Path) -> list[Path]:
     """The runs in a folder of run directories; a run on several nodes is one."""
     if not path.is_dir() or _manifest(path) is not None:
         return [path]
-    runs = sorted(folder for folder in path.iterdir() if _manifest(folder) is not None)
+    runs = []
+    for folder in sorted(path.iterdir()):
+        if _manifest(folder) is not None:
+            runs.append(folder)
+        elif _is_run(folder):
+            raise InputError(
+                "its run.json cannot be read", "take the run out of the folder, or make it again", folder
+            )
     return runs or [path]
+
+
+def _is_run(path: Path) -> bool:
+    """Whether a folder holds the two files of a run, in whatever state."""
+    from . import run_file
+
+    return all((path / name).is_file() for name in (run_file.RUN_FILE, run_file.TRACE_FILE))
 
 
 def _manifest(path: Path) -> dict[str, Any] | None:

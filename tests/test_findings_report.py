@@ -9,7 +9,7 @@ import pytest
 
 import overlapscope as osc
 from builders import TraceBuilder, nsys
-from overlapscope.report import document, export, text
+from overlapscope.report import document, export, markdown_text, text
 
 GEMM = "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_64x3_tn"
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<(unsigned long)4096>)"
@@ -31,7 +31,7 @@ def test_no_finding_is_said(tmp_path: Path) -> None:
     built = document.build(trace(tmp_path, 19_999))
     said = "No finding costs 2 % of the window or more."
     assert f"\n\n{said}\n" in text.render(built)
-    assert f"\n\n{said}\n" in export.markdown(built)
+    assert f"\n\n{said}\n" in markdown_text.render(built)
     assert json.loads(export.json_text(built))["findings"] == []
 
 
@@ -45,7 +45,7 @@ def test_hostile_names_are_escaped(tmp_path: Path) -> None:
         f"   1 op of 1 name, most of {escaped}. Most",
         f"   in {escaped}.",
     ]
-    (line,) = [x for x in export.markdown(built).splitlines() if x.startswith("1. ")]
+    (line,) = [x for x in markdown_text.render(built).splitlines() if x.startswith("1. ")]
     assert "\x1b" not in line
     assert "<script>" not in line
     assert "\\<script\\>" in line
@@ -72,7 +72,7 @@ def test_a_sweep_has_none(tmp_path: Path) -> None:
     built = document.build(osc.load(nsys.write(t, tmp_path / "t.sqlite")))
     assert built.bandwidth is not None
     assert "Findings" not in text.render(built)
-    assert "inding" not in export.markdown(built)
+    assert "inding" not in markdown_text.render(built)
     assert json.loads(export.json_text(built))["findings"] == []
 
 

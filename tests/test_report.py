@@ -11,7 +11,8 @@ import pytest
 
 import overlapscope as osc
 from builders import TraceBuilder, kineto, nsys
-from overlapscope.report import document, export, opening, tables, text
+from overlapscope.report import document, export, markdown_text, opening, tables, text
+from overlapscope.report.markdown import code
 from overlapscope.report.words import duration, escape, percent, scale, shortened, size
 
 GEMM = "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_64x3_tn"
@@ -244,15 +245,28 @@ def test_csv_reads_back(tmp_path: Path) -> None:
 
 
 def test_markdown_tables_hold_together(tmp_path: Path) -> None:
-    shown = export.markdown(document.build(two_ranks(tmp_path)))
+    """Every table of the terminal, and the name that nobody knows does not break out of its cell."""
+    built = document.build(two_ranks(tmp_path))
+    shown = markdown_text.render(built)
     assert shown.startswith("**20.0 % of the communication is hidden under compute.**\n")
     assert "- ranks: 2 ranks on NVIDIA H100 80GB HBM3, recorded by the program's marker\n" in shown
     rows = [line for line in shown.splitlines() if line.startswith("|")]
-    assert rows[0] == ("| rank | window | compute | exposed comm | exposed memory | idle | comm | hidden |")
-    assert rows[2] == ("| 0 | 16.000 ms | 8.001 ms | 4.000 ms | 1.999 ms | 2.000 ms | 6.000 ms | 33.3 % |")
-    # The name that nobody knows must not break out of its cell.
+    assert (
+        rows[0]
+        == "| rank | window | = compute | + exposed comm | + exposed memory | + idle | comm | hidden |"
+    )
+    assert rows[2] == "| 0 | 16.000 | 8.001 | 4.000 | 1.999 | 2.000 | 6.000 | 33.3 % |"
     (hostile,) = [row for row in rows if "evil" in row]
-    assert hostile == "| `` evil\\x1b[31m\\x0a<script>\\|`x`\\u202e[bold]kernel `` | 4 | 0.002 ms |"
+    name = r"evil\\x1b\[31m\\x0a\<script\>\|\`x\`\\u202e\[bold\]kernel"
+    assert hostile == f"| {name} | 4 | 2.000 |"  # µs
+    titles = [
+        line.split(" (")[0]
+        for line in text.render(built).splitlines()
+        if line.endswith(")") and " (ms" in line
+    ]
+    assert titles
+    assert all(f"\n{title} (ms" in shown for title in titles)
+    assert len({row.count("|") - row.count("\\|") for row in rows[:6]}) == 1
 
 
 def test_only_some_ranks(tmp_path: Path) -> None:
@@ -428,7 +442,7 @@ def test_ops_without_launch_record_are_told_where_steps_are_cut(tmp_path: Path) 
 
 @pytest.mark.parametrize("name", ["x``<img src=x onerror=alert(1)>``y", "``", "`", "a|b", ""])
 def test_a_name_stays_inside_its_code_fence(name: str) -> None:
-    shown = export._code(name)
+    shown = code(name)
     fence = shown[: len(shown) - len(shown.lstrip("`"))]
     inside = shown[len(fence) : -len(fence)]
     assert fence

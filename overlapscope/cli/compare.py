@@ -48,7 +48,7 @@ def compare(
     given = [a, b] if compute_only is None else [a, b, compute_only]
     read = [path for side in given for path in one_side(side)]
     for written in (output, html):
-        keep_inputs(written, read)
+        keep_inputs(written, read, rules)
         pages.check(written, force=force)
     document = runs.compare(
         a,

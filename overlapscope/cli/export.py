@@ -20,6 +20,7 @@ from .options import (
     keep_inputs,
     progress,
 )
+from .output import told
 
 __all__ = ["export"]
 
@@ -49,7 +50,7 @@ def export(
     from ..report import document, tracks
 
     check_align(align)
-    keep_inputs(output, paths)
+    keep_inputs(output, paths, rules)
     with progress() as tell:
         trace = formats.load(
             paths, classifier=classifier(rules), progress=tell, session_clock=align != "none"
@@ -58,4 +59,4 @@ def export(
         built = document.build(trace, window=window, ranks=rank, step_pattern=step_pattern, align=align)
         tell(f"writing {output.name}")
         n = perfetto.write(built.trace, output, force=force, **tracks.of(built))
-    typer.echo(f"{output}: {n:,} events of {len(built.trace.ranks)} ranks; open it at ui.perfetto.dev")
+    told(output, f"{output}: {n:,} events of {len(built.trace.ranks)} ranks; open it at ui.perfetto.dev")

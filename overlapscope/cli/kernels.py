@@ -44,7 +44,7 @@ def kernels(
     from ..report import names, tables
     from ..report.document import only
 
-    keep_inputs(output, paths)
+    keep_inputs(output, paths, rules)
     with progress() as tell:
         trace = formats.load(paths, classifier=classifier(rules), progress=tell)
         trace = only(trace, rank)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
@@ -150,13 +150,21 @@ def classifier(rules: Path | None) -> Classifier:
     return Classifier.of(rules)
 
 
-def keep_inputs(output: Path | None, paths: list[Path]) -> None:
-    """Refuse to write over what is read, a run directory's files among it. Raises OptionError."""
+def keep_inputs(output: Path | None, paths: Iterable[Path], rules: Path | None = None) -> None:
+    """Refuse to write over what is read, a run directory's files among it, and each node's. Raises OptionError."""
     from ..errors import OptionError
 
-    if output is None or not output.is_file():
+    try:
+        if output is None or not output.is_file():
+            return
+    except OSError:  # a name too long for any file, which is told where it is written to
         return
-    read = [p for path in paths for p in ([path, *path.iterdir()] if path.is_dir() else [path])]
+    read = [
+        p
+        for path in paths
+        for p in ([path, *path.glob("*"), *path.glob("node*/*")] if path.is_dir() else [path])
+    ]
+    read += [] if rules is None else [rules]
     if any(path.exists() and output.samefile(path) for path in read):
         raise OptionError("is one of the files to read", "name another file", output)
 

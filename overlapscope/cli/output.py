@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..errors import OptionError
 
-__all__ = ["Format", "ReportFormat", "put", "refuse_terminal"]
+__all__ = ["Format", "ReportFormat", "put", "refuse_terminal", "told"]
 
 
 class Format(str, Enum):
@@ -40,6 +40,14 @@ def refuse_terminal(format: str, output: Path | None) -> None:
         raise OptionError(
             "is nothing for a terminal", f"send it to a file: ... > {NOT_TEXT[format]}", f"--format {format}"
         )
+
+
+def told(output: Path, line: str) -> None:
+    """Say what was written, unless what was written went the same way."""
+    from ..files import is_stream
+
+    if not is_stream(output):
+        print(line)
 
 
 def put(content: str | bytes, output: Path | None = None, *, force: bool = False) -> None:

@@ -75,7 +75,7 @@ def report(
     if by is not None and len(by) > 1:
         what = f"is given as {' and '.join(one.value for one in by)}, and a report breaks down by one thing"
         raise OptionError(what, "give one", "--by")
-    keep_inputs(output, paths)
+    keep_inputs(output, paths, rules)
     refuse_terminal(format.value, output)
     if output is not None:
         check(output, force=force)
@@ -124,10 +124,10 @@ def _no_colour() -> bool:
 
 
 def _laid_out(built: Document, format: ReportFormat, *, colour: bool) -> str | bytes:
-    from ..report import export, tables, text
+    from ..report import export, markdown_text, tables, text
 
     if format is ReportFormat.TEXT:
         return text.render(built, colour=colour)
     if format in (ReportFormat.CSV, ReportFormat.PARQUET):
         return tables.laid_out(export.table(built), format.value)
-    return export.json_text(built) if format is ReportFormat.JSON else export.markdown(built)
+    return export.json_text(built) if format is ReportFormat.JSON else markdown_text.render(built)

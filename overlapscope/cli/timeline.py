@@ -8,6 +8,7 @@ from typing import Annotated, Optional
 import typer
 
 from .options import Align, Force, Paths, Ranks, Rules, StepPattern, Window, classifier, keep_inputs, progress
+from .output import told
 
 __all__ = ["timeline"]
 
@@ -35,7 +36,7 @@ def timeline(
     from ..files import replacing
     from ..report import timeline as drawn
 
-    keep_inputs(output, paths)
+    keep_inputs(output, paths, rules)
     with progress() as tell, replacing(output, force=force) as beside:
         trace = formats.load(
             paths, classifier=classifier(rules), progress=tell, session_clock=align != "none"
@@ -51,4 +52,4 @@ def timeline(
         )
         tell("writing")
         beside.write_text(made.html(), encoding="utf-8")
-    print(output)
+    told(output, str(output))

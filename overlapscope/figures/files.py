@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 
 import plotly.graph_objects as go
 import plotly.io
 
-from ..errors import OptionError
-from ..files import replacing, write_text
+from ..errors import OptionError, OverlapscopeError
+from ..files import check, replacing, write_text
 from ..report.document import Document
 from .speed import collective_sizes
 from .time import breakdown, overlap_by_range, skew
@@ -53,25 +53,43 @@ def save(figures: Mapping[str, go.Figure], folder: Path, *, force: bool = False)
     Raises
     ------
     OptionError
-        Kaleido or a browser is missing, or a file exists and `force` is not set.
+        Kaleido or a browser is missing, the folder cannot be made, or a file exists and `force` is not set.
+    OverlapscopeError
+        A file could not be written.
     """
     if find_spec("kaleido") is None:
         remedy = "pip install 'overlapscope[figures]'"
         raise OptionError(
             "PNG, SVG and PDF are drawn by kaleido, which is not installed", remedy, "--figures"
         )
-    if folder.exists() and not folder.is_dir():
-        raise OptionError("is a file", "name a folder", folder)
-    folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{name}.{kind}" for name in figures for kind in FORMATS]
-    with ExitStack() as stack:
+    with _folder(folder), ExitStack() as stack:
+        check(folder / ALT_FILE, force=force)
         beside = [stack.enter_context(replacing(path, force=force)) for path in paths]
         _draw([figure for figure in figures.values() for _ in FORMATS], beside)
+        if missing := [path for path, drawn in zip(paths, beside, strict=True) if not drawn.exists()]:
+            raise OverlapscopeError("was drawn and could not be written; is the disk full?", None, missing[0])
         for path, figure in zip(beside[1 :: len(FORMATS)], figures.values(), strict=True):
             _describe(path, figure)
-    told = {name: figure.layout.meta["alt"] for name, figure in figures.items()}
-    write_text(folder / ALT_FILE, json.dumps(told, indent=2, ensure_ascii=False) + "\n", force=force)
+        told = {name: figure.layout.meta["alt"] for name, figure in figures.items()}
+        write_text(folder / ALT_FILE, json.dumps(told, indent=2, ensure_ascii=False) + "\n", force=force)
     return paths
+
+
+@contextmanager
+def _folder(folder: Path) -> Iterator[None]:
+    """A folder that is there, and that goes away if nothing comes into it."""
+    if folder.exists() and not folder.is_dir():
+        raise OptionError("is a file", "name a folder", folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OptionError(f"cannot be made ({error.strerror})", "name another folder", folder) from error
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # it holds something
+            folder.rmdir()
 
 
 def _draw(figures: list[go.Figure], paths: list[Path]) -> None:

@@ -1,4 +1,4 @@
-"""A report for programs (JSON, and its table) and for pull requests (Markdown)."""
+"""A report for programs: JSON, and its table."""
 
 from __future__ import annotations
 
@@ -9,17 +9,11 @@ from typing import Any
 
 import pandas as pd
 
-from ..analysis.bandwidth import Bandwidth
 from ..analysis.bounds import Bound
-from . import bandwidth, breakdown, findings
+from . import findings
 from .document import Document
-from .markdown import code as _code
-from .markdown import inline as _inline
-from .markdown import table as _table
-from .opening import headline, setting
-from .words import duration, percent, scale
 
-__all__ = ["SCHEMA_VERSION", "json_text", "markdown", "records", "table"]
+__all__ = ["SCHEMA_VERSION", "json_text", "records", "table"]
 
 SCHEMA_VERSION = 1
 """Of the JSON. Keys may be added under one version; none changes its meaning."""
@@ -140,89 +134,3 @@ def table(document: Document) -> pd.DataFrame:
     if document.by is not None:
         return _by(document)
     return document.overlap.ranks if document.bandwidth is None else document.bandwidth.table
-
-
-def markdown(document: Document) -> str:
-    """Headline and tables in Markdown."""
-    if document.by is not None:
-        return _broken_down(document)
-    unit = scale(document.overlap.ranks["window_ns"].max())
-    lines = [f"**{headline(document)[0]}**", *headline(document)[1:], ""]
-    lines += [f"- {label}: {_inline(words)}" for label, words in setting(document)]
-    lines += _where_time_went(document, unit) if document.bandwidth is None else _sizes(document.bandwidth)
-    if len(document.unclassified):
-        head = ["kernel that no rule knows", "count", "time (sum)"]
-        rows = [
-            [_code(u["name"]), f"{u['count']:,}", duration(u["sum_ns"], unit)]
-            for u in records(document.unclassified)
-        ]
-        lines += ["", *_table(head, rows)]
-    lines += _findings(document) if document.bandwidth is None else []
-    lines += [""] * bool(document.warnings) + [f"- {_inline(w)}" for w in document.warnings]
-    return "\n".join(lines) + "\n"
-
-
-def _findings(document: Document) -> list[str]:
-    said = findings.told(document)
-    if isinstance(said, str):
-        return ["", said]
-    return ["", "Findings, worst first:", ""] + [
-        f"{number}. **{_inline(f'{f.cost}: {f.title}')}** {_inline(f.evidence)} Try: {_inline(f.advice)}."
-        for number, f in enumerate(said, 1)
-    ]
-
-
-def _broken_down(document: Document) -> str:
-    shown = breakdown.full(document)
-    captured = [f"- {label}: {_inline(words)}" for label, words in setting(document)]
-    # Spaces at the start of a cell are lost in HTML; these are not.
-    cells = [[_inline(c).replace("  ", "&nbsp;&nbsp;") for c in row] for row in shown.rows]
-    notes = [_inline(w) for w in (*([shown.note] if shown.note else []), *document.warnings)]
-    lines = [f"**{shown.title}**", "", *captured, "", *_table(shown.head, cells), ""]
-    return "\n".join([*lines, *(f"- {note}" for note in notes)]).rstrip() + "\n"
-
-
-def _sizes(found: Bandwidth) -> list[str]:
-    lines = []
-    for title, head, rows in bandwidth.tables(found):
-        lines += ["", f"{_inline(title)}:", "", *_table([h.replace("\n", " ") for h in head], rows)]
-    return lines
-
-
-def _where_time_went(document: Document, unit: tuple[int, str]) -> list[str]:
-    ranks, collectives = document.overlap.ranks, document.overlap.collectives
-    head = ["rank", "window", "compute", "exposed comm", "exposed memory", "idle", "comm", "hidden"]
-    rows = [
-        [
-            str(r["rank"]),
-            *(
-                duration(r[f"{c}_ns"], unit)
-                for c in ("window", "compute", "exposed_comm", "exposed_memory", "idle", "comm")
-            ),
-            percent(r["overlap_ns"], r["comm_ns"]),
-        ]
-        for r in records(ranks)
-    ]
-    n = len(document.overlap.windows.steps)
-    lines = ["", f"All {n} steps together:", ""] if n > 1 else [""]
-    lines += _table(head, rows)
-    if len(collectives):
-        head = ["rank", "collective", "count", "time (union)", "hidden", "exposed"]
-        rows = [
-            [
-                str(c["rank"]),
-                c["collective"],
-                f"{c['count']:,}",
-                duration(c["union_ns"], unit),
-                percent(c["overlap_ns"], c["union_ns"]),
-                duration(c["exposed_ns"], unit),
-            ]
-            for c in records(collectives)
-        ]
-        lines += ["", *_table(head, rows)]
-    shown = bandwidth.by_size(document.rates)
-    if shown is not None:
-        title, head, rows = shown
-        lines += ["", f"{title}:", "", *_table([h.replace("\n", " ") for h in head], rows)]
-    said = breakdown.sentences(document)
-    return [*lines, *([""] * bool(said)), *map(_inline, said)]
