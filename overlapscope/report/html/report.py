@@ -75,7 +75,12 @@ def _of_a_program(document: Document, figures: Sequence[go.Figure]) -> Iterator[
         ranks,
         [
             bars.ranks(document),
-            Text(["window = compute + exposed communication + exposed memory + idle, to the nanosecond."]),
+            Text(
+                [
+                    "window = compute + exposed communication + exposed memory + idle, to the nanosecond.",
+                    *_shown(document),
+                ]
+            ),
             Fold("Figures of every rank", [table]) if folded else table,
             Text([parts.kinds(document)]),
         ],
@@ -103,6 +108,12 @@ def _of_a_program(document: Document, figures: Sequence[go.Figure]) -> Iterator[
     )
 
 
+def _shown(document: Document) -> list[str]:
+    n = len(document.overlap.ranks)
+    most = bars.MOST_RANKS
+    return [f"Bars of the {most} ranks of {n} that expose most; the table has all."] if n > most else []
+
+
 def _of_a_sweep(document: Document, figures: Sequence[go.Figure]) -> Iterator[Section]:
     assert document.bandwidth is not None
     charts: list[Block] = [chart("sizes", figure) for figure in figures]
@@ -111,6 +122,9 @@ def _of_a_sweep(document: Document, figures: Sequence[go.Figure]) -> Iterator[Se
         words = frozenset({head.index("type"), head.index("redop")})
         yield Section(f"sizes-{at}", title, [*charts, Table(grid, words)], short="Sizes")
         charts = []
+    if document.by is not None:
+        asked = breakdown.full(document)
+        yield section("by", asked, [Table(_cut(asked), fixed=True)])
 
 
 def _closing(document: Document) -> list[Section]:
