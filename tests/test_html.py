@@ -213,6 +213,14 @@ def test_the_tree_is_folded_to_what_exposes_most_unless_asked_for() -> None:
         assert sum("data-open" in row for row in rows) == opened
 
 
+def test_of_very_many_ranks_those_that_expose_most_have_bars() -> None:
+    ops = [{"rank": r, "start": 0, "end": 100 + (r if r < 70 else 0), "kind": "comm"} for r in range(72)]
+    page = page_of(made(ops, ranks=72), timeline=False)
+    assert re.findall(r'<span class="name">rank (\d+)<', page) == [str(r) for r in range(6, 70)]
+    assert "Bars of the 64 ranks of 72 that expose most; the table has all." in page
+    assert len(Read(page).tables["Where the time went"]) == 1 + 72 + 2
+
+
 def test_a_trace_without_communication_is_a_page_too(tmp_path: Path) -> None:
     page = Read(
         page_of(

@@ -13,9 +13,11 @@ from ..parts import unit_of
 from ..words import escape, number, percent, shortened
 from .blocks import Bar, Bars, Part
 
-__all__ = ["MOST_STEPS", "collectives", "ranks", "steps"]
+__all__ = ["MOST_RANKS", "MOST_STEPS", "collectives", "ranks", "steps"]
 
 MOST_STEPS = 60  # bars that are seen as one picture; the table has every step
+
+MOST_RANKS = 64  # two screens of bars
 
 IDENTITY = (
     ("busy", "compute", "alone_ns"),
@@ -37,8 +39,11 @@ COMMUNICATION = (
 
 
 def ranks(document: Document) -> Bars:
-    """The identity, a bar a rank."""
-    rows = _alone(records(document.overlap.ranks))
+    """The identity, a bar a rank; of very many ranks those that expose most."""
+    table = document.overlap.ranks
+    if len(table) > MOST_RANKS:
+        table = table.loc[sorted(table["exposed_comm_ns"].nlargest(MOST_RANKS).index)]
+    rows = _alone(records(table))
     labels = [f"rank {row['rank']}" for row in rows]
     return _identity(document, "Where the time of each rank went", labels, rows)
 

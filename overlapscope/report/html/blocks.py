@@ -29,6 +29,7 @@ __all__ = [
     "TreeRow",
     "Verdict",
     "Whisker",
+    "split",
 ]
 
 
@@ -238,3 +239,9 @@ class Whisker(str):
         whisker = super().__new__(cls, text)
         whisker.places = places
         return whisker
+
+
+def split(title: str) -> tuple[str, str]:
+    """A grid's title as a heading, and what stands in brackets behind it: its unit, what it covers."""
+    words, _, unit = title.partition(" (")
+    return words, unit.removesuffix(")")

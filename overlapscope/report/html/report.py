@@ -11,12 +11,13 @@ from .. import bandwidth, breakdown, findings, parts
 from ..document import Document
 from ..export import records
 from ..grid import Grid
-from ..opening import gained, headline, setting, sums
+from ..opening import headline, setting
 from ..timeline import MOST_LANES, page
 from ..timeline.payload import payload
 from ..words import Figure, count, duration, escape, number, percent, shortened
 from . import bars
-from .blocks import Block, Chart, Facts, Findings, Fold, Notes, Page, Section, Table, Text, Tile, Timeline
+from .blocks import Block, Chart, Facts, Findings, Fold, Notes, Page, Section, Table, Text, Timeline, split
+from .tiles import tiles
 from .tree import places, tree
 
 __all__ = ["chart", "of_report", "section"]
@@ -60,34 +61,15 @@ def of_report(
         what="report",
         of=dict(setting(document))["trace"],
         headline=headline(document),
-        tiles=_tiles(document),
+        tiles=tiles(document),
         sections=sections,
     )
 
 
 def _of_a_program(document: Document, figures: Sequence[go.Figure]) -> Iterator[Section]:
     yield _findings(document)
-    ranks = parts.ranks(document)
-    table = Table(ranks)
-    folded = len(ranks.rows) > SHORT and document.by != "rank"
-    yield section(
-        "ranks",
-        ranks,
-        [
-            bars.ranks(document),
-            Text(["window = compute + exposed communication + exposed memory + idle, to the nanosecond."]),
-            Fold("Figures of every rank", [table]) if folded else table,
-            Text([parts.kinds(document)]),
-        ],
-        short="Ranks",
-    )
-    bounds = parts.bounds(document)
-    yield Section(
-        "bounds",
-        parts.BOUNDS.removesuffix(", if"),
-        [Facts([(f"if {w}", g) for w, g in bounds])] * bool(bounds),
-        short="Bounds",
-    )
+    yield _ranks(document)
+    yield _bounds(document)
     yield _communication(document)
     yield from _grid("stragglers", parts.waited_for(document), short="Who was late")
     yield _bandwidth(document, figures)
@@ -95,7 +77,7 @@ def _of_a_program(document: Document, figures: Sequence[go.Figure]) -> Iterator[
     yield _steps(document)
     found = tree(document, unfolded=document.by == "range")
     if found is not None:
-        title, unit = _split(found.title)
+        title, unit = split(found.title)
         yield Section("program", title, [found], unit, short="Program")
     streams = _cut(breakdown.listed(document, "stream"))
     yield section(
@@ -111,6 +93,9 @@ def _of_a_sweep(document: Document, figures: Sequence[go.Figure]) -> Iterator[Se
         words = frozenset({head.index("type"), head.index("redop")})
         yield Section(f"sizes-{at}", title, [*charts, Table(grid, words)], short="Sizes")
         charts = []
+    if document.by is not None:
+        asked = breakdown.full(document)
+        yield section("by", asked, [Table(_cut(asked), fixed=True)])
 
 
 def _closing(document: Document) -> list[Section]:
@@ -144,6 +129,25 @@ def _findings(document: Document) -> Section:
         [Findings(said, places(document, [finding.range for finding in said]))],
         "worst first; they share time, so costs do not add up",
     )
+
+
+def _ranks(document: Document) -> Section:
+    grid = parts.ranks(document)
+    table: Block = Table(grid)
+    if len(grid.rows) > SHORT:
+        table = Fold("Figures of every rank", [table], document.by == "rank")
+    said = ["window = compute + exposed communication + exposed memory + idle, to the nanosecond."]
+    n = len(grid.rows)
+    if n > bars.MOST_RANKS:
+        said.append(f"Bars of the {bars.MOST_RANKS} ranks of {n} that expose most; the table has all.")
+    blocks = [bars.ranks(document), Text(said), table, Text([parts.kinds(document)])]
+    return section("ranks", grid, blocks, "Ranks")
+
+
+def _bounds(document: Document) -> Section:
+    bounds = parts.bounds(document)
+    facts = Facts([(f"if {ideal}", gain) for ideal, gain in bounds])
+    return Section("bounds", parts.BOUNDS.removesuffix(", if"), [facts] if bounds else [], short="Bounds")
 
 
 def _communication(document: Document) -> Section:
@@ -234,15 +238,9 @@ def chart(name: str, figure: go.Figure) -> Chart:
     return Chart(f"chart-{name}", figure.layout.meta["alt"], int(figure.layout.height), data)
 
 
-def _split(title: str) -> tuple[str, str]:
-    """A heading, and what stands in brackets behind it."""
-    words, _, unit = title.partition(" (")
-    return words, unit.removesuffix(")")
-
-
 def section(name: str, grid: Grid, blocks: Sequence[Block], short: str = "") -> Section:
     """A section of a grid's title; what that says in brackets stands beside it."""
-    title, unit = _split(grid.title)
+    title, unit = split(grid.title)
     return Section(name, title, blocks, unit, short)
 
 
@@ -266,46 +264,3 @@ def _cut(grid: Grid) -> Grid:
     return Grid(
         grid.title, grid.head, grid.rows[:MOST_ROWS], f"{grid.note} {note}" if grid.note else note, grid.foot
     )
-
-
-# -- figures that are read from afar -------------------------------------------------------------------------
-
-
-def _tiles(document: Document) -> list[Tile]:
-    if document.bandwidth is not None:
-        return []
-    found, n = sums(document), document.n_steps
-    what = "step" if document.overlap.windows.mode == "steps" else "window"
-    if not found.comm:
-        total = document.overlap.ranks[["compute_ns", "idle_ns"]].sum()
-        return [
-            Tile(percent(int(total["compute_ns"]), found.window), f"of the {what} is compute"),
-            Tile(percent(int(total["idle_ns"]), found.window), f"of the {what} is idle"),
-        ]
-    split = f"{duration(found.wait / n)} waiting, {duration(found.wire / n)} transfer"
-    bound = document.bounds["all_hidden"]
-    tiles = [
-        Tile(percent(found.exposed, found.window), f"of the {what} is exposed communication", tone="exposed"),
-        Tile(duration(found.exposed / n), f"exposed per {what}", split if found.wait + found.wire else ""),
-        Tile(percent(found.hidden, found.comm), "of communication is hidden"),
-    ]
-    if bound.speedup is not None:
-        tiles.append(
-            Tile(
-                Figure(f"{bound.speedup:.2f}×", bound.speedup),
-                "faster at most, all hidden that can be",
-                gained(bound),
-            )
-        )
-    late = parts.waited_for(document)
-    if late is not None and len(document.overlap.ranks) > 1:
-        rank, last, _, cost = late.rows[0]
-        _, unit = _split(late.title)
-        tiles.append(
-            Tile(
-                f"rank {rank}",
-                f"was waited for most: last to {last}",
-                f"{cost} {unit.split(',')[0]} of others' exposed waiting",
-            )
-        )
-    return tiles
