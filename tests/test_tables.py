@@ -13,7 +13,8 @@ import pytest
 import overlapscope as osc
 from made import made
 from overlapscope.cli import main
-from overlapscope.report import tables
+from overlapscope.cli.report import Table
+from overlapscope.report import document, export, tables
 from scaled import two_ranks
 from test_perfetto import late_rank
 
@@ -99,3 +100,47 @@ def test_bytes_are_nothing_for_a_terminal(
     said = capsys.readouterr()
     assert said.out == ""
     assert "--format parquet: is nothing for a terminal; send it to a file" in said.err
+
+
+@pytest.mark.parametrize("name", list(export.TABLES))
+def test_every_table_of_a_report_alone(tmp_path: Path, name: str) -> None:
+    """In each format the rows of the table, which where the JSON report has it too are those of the report."""
+    path = two_ranks(tmp_path / "t.sqlite")
+    built = document.build(osc.load(path))
+    expected = export.TABLES[name](built)
+    read = {}
+    for format in tables.FORMATS:
+        read[format] = tmp_path / f"table.{format}"
+        assert call("report", path, "--table", name, "--format", format, "-o", read[format]) == 0
+    rows = json.loads(read["json"].read_text())
+    assert len(rows) == len(expected)
+    assert pyarrow.parquet.read_table(read["parquet"]).column_names == list(expected.columns)
+    assert pd.read_csv(read["csv"]).shape == expected.shape
+    assert len(read["md"].read_text().splitlines()) == 2 + len(expected)
+    whole = json.loads(export.json_text(built))
+    key = {"bandwidth": "bandwidth_by_size", "groups": "bandwidth_by_group"}.get(name, name)
+    told = whole["contention"]["kernels"] if name == "contention" else whole.get(key)
+    if told is not None:
+        for row, other in zip(rows, told, strict=True):
+            assert {k: v for k, v in row.items() if k in other} == {
+                k: v for k, v in other.items() if k in row
+            }
+
+
+def test_the_tables_that_can_be_asked_for() -> None:
+    assert [table.value for table in Table] == list(export.TABLES)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--table", "ranks"], "--table: is for programs; give --format csv, json, md or parquet, too"),
+        (["--table", "ranks", "--format", "html"], "--table: is for programs"),
+        (["--table", "ranks", "--by", "rank", "--format", "csv"], "--table: is given beside --by"),
+    ],
+)
+def test_a_table_that_cannot_be_laid_out(
+    options: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call("report", late_rank(tmp_path / "t.sqlite"), *options) == 2
+    assert said in capsys.readouterr().err

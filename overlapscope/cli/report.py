@@ -35,6 +35,24 @@ if TYPE_CHECKING:
 __all__ = ["report", "show"]
 
 
+class Table(str, Enum):
+    """As `overlapscope.report.export.TABLES` has them; it is not asked, since that takes pandas."""
+
+    RANKS = "ranks"
+    COLLECTIVES = "collectives"
+    INSTANCES = "instances"
+    STRAGGLERS = "stragglers"
+    BOUNDS = "bounds"
+    BANDWIDTH = "bandwidth"
+    GROUPS = "groups"
+    CONTENTION = "contention"
+    RANGES = "ranges"
+    STREAMS = "streams"
+    STEPS = "steps"
+    NAMES = "names"
+    FINDINGS = "findings"
+
+
 class By(str, Enum):
     RANGE = "range"
     STREAM = "stream"
@@ -58,6 +76,10 @@ def report(
     step_pattern: StepPattern = None,
     rules: Rules = None,
     align: Align = "collectives",
+    table: Annotated[
+        Optional[Table],  # noqa: UP045
+        typer.Option("--table", help="One table alone, with every row: for CSV, JSON, Markdown and Parquet."),
+    ] = None,
     figures: Figures = None,
     link: Link = None,
     timeline: Annotated[
@@ -70,12 +92,18 @@ def report(
     from ..analysis.matching import check_align
     from ..files import check
     from ..report import document
+    from ..report.export import TABLES
+    from ..report.tables import FORMATS, laid_out
 
     check_align(align)
     if by is not None and len(by) > 1:
         what = f"is given as {' and '.join(one.value for one in by)}, and a report breaks down by one thing"
         raise OptionError(what, "give one", "--by")
     keep_inputs(output, paths, rules)
+    if table is not None and by is not None:
+        raise OptionError("is given beside --by, and both name a table", "give one", "--table")
+    if table is not None and format.value not in FORMATS:
+        raise OptionError("is for programs", "give --format csv, json, md or parquet, too", "--table")
     refuse_terminal(format.value, output)
     if output is not None:
         check(output, force=force)
@@ -101,6 +129,9 @@ def report(
         if format is ReportFormat.HTML:
             tell("writing")
             pages.write(pages.report(built, timeline=timeline), output, force=force)
+            return
+        if table is not None:
+            put(laid_out(TABLES[table.value](built), format.value), output, force=force)
             return
     show(built, format, output, force=force)
 

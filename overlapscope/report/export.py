@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict
 from fractions import Fraction
 from typing import Any
@@ -13,7 +14,7 @@ from ..analysis.bounds import Bound
 from . import findings
 from .document import Document
 
-__all__ = ["SCHEMA_VERSION", "json_text", "records", "table"]
+__all__ = ["SCHEMA_VERSION", "TABLES", "json_text", "records", "table"]
 
 SCHEMA_VERSION = 1
 """Of the JSON. Keys may be added under one version; none changes its meaning."""
@@ -127,6 +128,38 @@ def records(table: pd.DataFrame) -> list[dict[str, Any]]:
     """Rows as plain Python values; a missing one is None."""
     columns = {c: table[c].astype(object).where(table[c].notna(), None).tolist() for c in table.columns}
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+TABLES: dict[str, Callable[[Document], pd.DataFrame]] = {
+    "ranks": lambda document: document.overlap.ranks,
+    "collectives": lambda document: document.overlap.collectives,
+    "instances": lambda document: document.overlap.instances,
+    "stragglers": lambda document: document.stragglers,
+    "bounds": lambda document: pd.DataFrame([_bound(bound) for bound in document.bounds.values()]).drop(
+        columns="ranks"
+    ),
+    "bandwidth": lambda document: (
+        (document.rates if document.bandwidth is None else document.bandwidth).table
+    ),
+    "groups": lambda document: document.rates.groups,
+    "contention": lambda document: document.contention.kernels,
+    "ranges": lambda document: document.ranges,
+    "streams": lambda document: document.streams,
+    "steps": lambda document: document.steps.table,
+    "names": lambda document: document.names,
+    "findings": lambda document: _findings(document),
+}
+"""All tables of a report, by the names of `report --table`."""
+
+
+def _findings(document: Document) -> pd.DataFrame:
+    """One row a finding; its evidence differs from rule to rule and stands in the JSON report."""
+    columns = ("id", "title", "cost_ns", "share", "ranks", "path", "try")
+    rows = [
+        (f.id, f.title, round(f.cost_ns), f.share, f.ranks, f.range or (), f.advice)
+        for f in document.findings
+    ]
+    return pd.DataFrame(rows, columns=list(columns)).astype({"cost_ns": "int64", "share": "float64"})
 
 
 def table(document: Document) -> pd.DataFrame:

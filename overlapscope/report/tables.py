@@ -35,10 +35,15 @@ def laid_out(table: pd.DataFrame, format: str) -> str | bytes:
 
 
 def csv(table: pd.DataFrame) -> str:
-    """One row a row; what does not exist is empty. The names of a path stand between "/"."""
-    if "path" in table and len(table) and isinstance(table["path"].iloc[0], tuple):
-        table = table.assign(path=table["path"].map("/".join))
-    return str(table.to_csv(index=False))
+    """One row a row; what does not exist is empty. The names of a path stand between "/", numbers between spaces."""
+    lists = {c: table[c].map(_joined) for c in table.columns if table[c].dtype == object}
+    return str(table.assign(**lists).to_csv(index=False))
+
+
+def _joined(value: Any) -> Any:
+    if not isinstance(value, tuple):
+        return value
+    return "/".join(value) if all(isinstance(part, str) for part in value) else " ".join(map(str, value))
 
 
 def json_text(table: pd.DataFrame) -> str:
@@ -48,7 +53,7 @@ def json_text(table: pd.DataFrame) -> str:
 
 def markdown(table: pd.DataFrame) -> str:
     """A table with the columns' names for heads; what does not exist is n/a."""
-    rows = [["n/a" if v is None else inline(str(v)) for v in row.values()] for row in records(table)]
+    rows = [["n/a" if v is None else inline(str(_joined(v))) for v in row.values()] for row in records(table)]
     return "\n".join(pipes(list(map(inline, table.columns)), rows)) + "\n"
 
 
