@@ -97,7 +97,9 @@ def one_side(path: Path) -> list[Path]:
         found = list(differences(first, manifest, INSIGNIFICANT))
         unlike = other_work([d for d in found if d[0] != "tp"])
         unlike += [
-            f"{n} {one} and {other}" for n, one, other in found if n in ("tp", "schedule", "chunks", "link")
+            f"{n} {one or 'none'} and {other or 'none'}"
+            for n, one, other in found
+            if n in ("tp", "schedule", "chunks", "link")
         ]
         if unlike:
             what = f"holds runs that are not alike ({runs[0].name} and {run.name}: {', '.join(unlike)})"

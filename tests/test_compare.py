@@ -252,9 +252,9 @@ all_reduce               1        1   0.400   0.500      0.400      0.198  less
 
 Names whose summed time changed most (mean, ms a step)
 
-name                                                    A      B  change
-────────────────────────────────────────────────────────────────────────
-ncclDevKernel_AllReduce_Sum_bf16_…gned long)4096>)  0.400  0.500  +0.100
+name                                                A      B  change
+────────────────────────────────────────────────────────────────────
+ncclDevKernel_AllReduce_Sum_bf…ned long)4096>)  0.400  0.500  +0.100
 
 Against A as the serial baseline
 

@@ -28,7 +28,7 @@ __all__ = [
 
 WIDTH = 80
 LABEL = 20  # columns of the names of figures
-NUMBER = 10  # of a figure: 9,999.999 and a gap
+NUMBER = 11  # of a figure: 9,999.999 and a gap; of a change one more, its sign
 MOST_NAMES = 8
 LEAST_NAME = 0.001  # share of a step from which on a name's change is shown
 
@@ -121,7 +121,7 @@ def headline(document: Document) -> list[str]:
             f"Too few {found.unit} to tell: {step.n_a} of A and {step.n_b} of B, and 4 of each suffice. "
             f"B takes {took} ({_share(step, step.change)})."
         ]
-    between = f"{_share(step, step.change)}; {_interval(step)}; p = {_p(step.p)}"
+    between = f"{_share(step, step.change)}; {_interval(step)}; p {_p(step.p)}"
     if step.verdict == "untold":
         first = (
             f"No difference that the spread of the {found.unit} lets one tell: B takes {took} ({between})."
@@ -200,7 +200,7 @@ def collectives(document: Document) -> Grid:
 
 
 def _in_a_line(name: str) -> str:
-    return shortened(escape(name), WIDTH - 3 * NUMBER)
+    return shortened(escape(name), WIDTH - 3 * NUMBER - 1)
 
 
 def names(document: Document, *, name: Callable[[str], str] = _in_a_line) -> Grid:
@@ -302,7 +302,7 @@ def _interval(one: Shift) -> str:
 
 
 def _p(p: float | None) -> str:
-    return "n/a" if p is None else "<0.001" if p < 0.001 else f"{p:.3f}"
+    return "n/a" if p is None else "< 0.001" if p < 0.001 else f"= {p:.3f}"
 
 
 def _factor(value: float | None) -> str:
