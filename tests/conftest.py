@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-# A deadline would be a timed assertion: on a busy machine it fails without a defect.
-settings.register_profile("without deadlines", deadline=None)
-settings.load_profile("without deadlines")
+# A deadline would be a timed assertion: on a busy machine it fails without a defect. Half of the usual 100 examples:
+# most take 20 to 100 ms of pandas each.
+settings.register_profile("patient", deadline=None, max_examples=50)
+settings.load_profile("patient")
 
 # What starts the tests in the background may ignore these, and a command heeds that: the tests send them.
 for _number, _usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):

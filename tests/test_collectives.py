@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from overlapscope import formats
+from overlapscope.cli import _run
 from overlapscope.markers import Point
 from overlapscope.report import document, export
 from overlapscope.trace import Trace
@@ -268,10 +269,14 @@ def test_scale_refuses_runs_that_nobody_shares_out(call: Call, tmp_path: Path) -
     )
 
 
-def test_workloads_are_listed_with_their_options_and_defaults(call: Call) -> None:
-    done = call("workloads")
-    assert (done.returncode, done.stderr) == (0, "")
-    lines = done.stdout.splitlines()
+def test_workloads_are_listed_with_their_options_and_defaults(capsys: pytest.CaptureFixture[str]) -> None:
+    def said(*arguments: str) -> str:
+        assert _run(["workloads", *arguments]) == 0
+        out, err = capsys.readouterr()
+        assert err == ""
+        return out
+
+    lines = said().splitlines()
     assert max(map(len, lines)) <= 80
     heads = [line.split("  ")[0] for line in lines if line and not line.startswith(" ")]
     assert heads == list(WORKLOADS)
@@ -279,7 +284,7 @@ def test_workloads_are_listed_with_their_options_and_defaults(call: Call) -> Non
     assert ["--sizes", "SIZES", "8B:16MiB:x8", "8B:256MiB:x2"] in rows
     assert ["--hidden", "N", "512", "4096"] in rows
     for name, entry in WORKLOADS.items():
-        one = call("workloads", name).stdout
+        one = said(name)
         assert one.startswith(f"{name}  {entry.summary}\n")
         named = re.findall(r"^  --(?:\[no-\])?([\w-]+)", one, re.MULTILINE)
         assert named == [option.replace("_", "-") for option in (*entry.options, "steps", "warmup")]

@@ -13,6 +13,7 @@ import pytest
 from overlapscope.analysis.bandwidth import BANDWIDTH_COLUMNS
 from overlapscope.analysis.overlap import COLLECTIVE_COLUMNS, RANK_COLUMNS
 from overlapscope.analysis.rates import GROUP_COLUMNS, RATE_COLUMNS
+from overlapscope.cli import _run
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -99,7 +100,7 @@ def test_json_keys_are_documented() -> None:
     assert re.findall(r"`(\w+)`", rows["unclassified"]) == ["name", "count", "sum_ns"]
 
 
-def test_options_named_exist() -> None:
+def test_options_named_exist(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """No option of ours in the text that no command knows."""
     named = set(re.findall(r"--[a-z][a-z-]+", README))
     theirs = {"--trace", "--cuda-graph-trace", "--type", "--sample"}  # nsys
@@ -114,6 +115,7 @@ def test_options_named_exist() -> None:
     }
     theirs |= {"--rdzv-endpoint", "--nodes", "--ntasks"}  # torchrun, srun
     known: set[str] = set()
+    monkeypatch.setenv("COLUMNS", "200")
     for command in (
         "run",
         "workloads",
@@ -128,13 +130,6 @@ def test_options_named_exist() -> None:
         "predict",
         "doctor",
     ):
-        done = subprocess.run(
-            [sys.executable, "-m", "overlapscope", command, "--help"],
-            capture_output=True,
-            text=True,
-            env={**os.environ, "COLUMNS": "200"},
-            timeout=60,
-            check=True,
-        )
-        known |= set(re.findall(r"--[a-z][a-z-]+", done.stdout))
+        assert _run([command, "--help"]) == 0
+        known |= set(re.findall(r"--[a-z][a-z-]+", capsys.readouterr().out))
     assert named - theirs <= known
