@@ -337,8 +337,8 @@ def _late(events: list[Event]) -> list[str]:
     if not late:
         return []
     return [
-        f"{late} of {made} exchanges took longer than the paced link would have: choose a slower one, "
-        "or a larger shape, to see the link and not this machine"
+        f"{late} of {made} exchanges took longer than the paced link would have, and are as long as they took: "
+        "choose a slower one, or a larger shape, to see the link and not this machine"
     ]
 
 

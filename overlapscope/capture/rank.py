@@ -143,14 +143,16 @@ def _run(
     iterations = [markers.warmup(i) for i in range(plan.warmup)] + [
         markers.step(i) for i in range(plan.steps)
     ]
+    exchange = None if plan.link is None else own.part("exchange").exchange
     for i, iteration in enumerate(iterations):
         if i == plan.warmup:
             _together(plan)  # outside every step, so it is not a collective of one
+            if exchange is not None:
+                exchange.made = exchange.late = 0  # of what is measured alone
         with iteration:
             program.step()
         events.write("done", rank, name=iteration.name)
-    if plan.link is not None:
-        exchange = own.part("exchange").exchange
+    if exchange is not None:
         events.write("paced", rank, made=exchange.made, late=exchange.late)
 
 
