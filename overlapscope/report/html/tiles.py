@@ -24,6 +24,8 @@ def tiles(document: Document) -> list[Tile]:
             Tile(percent(int(total["idle_ns"]), found.window), f"of the {what} is idle"),
         ]
     shares = f"{duration(found.wait / n)} waiting, {duration(found.wire / n)} transfer"
+    if either := found.exposed - found.wait - found.wire:
+        shares += f", {duration(either / n)} either"
     bound = document.bounds["all_hidden"]
     some = [
         Tile(percent(found.exposed, found.window), f"of the {what} is exposed communication", tone="exposed"),
