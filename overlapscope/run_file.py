@@ -6,10 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-__all__ = ["RUN_FILE", "TRACE_FILE", "read"]
+__all__ = ["OWN", "RUN_FILE", "SCALE_FILE", "TRACE_FILE", "read"]
 
 TRACE_FILE = "trace.sqlite"
 RUN_FILE = "run.json"
+SCALE_FILE = "scale.json"  # of a sweep over numbers of ranks, beside its runs
+OWN = frozenset({TRACE_FILE, RUN_FILE, SCALE_FILE, "kineto"})
+"""What is written there, and nothing else may be."""
 
 
 def read(folder: Path) -> dict[str, Any] | None:

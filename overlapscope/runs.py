@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from . import capture, run_file
 from .files import write_text
 from .progress import progress
+from .run_file import SCALE_FILE
 from .sides import Reading, differences, one_side
 
 if TYPE_CHECKING:
@@ -30,9 +31,7 @@ if TYPE_CHECKING:
     from .report.compare import Document
     from .trace import Trace
 
-__all__ = ["SCALE_FILE", "Run", "Sweep", "accounted", "compare", "run", "scale"]
-
-SCALE_FILE = "scale.json"
+__all__ = ["Run", "Sweep", "accounted", "compare", "run", "scale"]
 
 Place = str | os.PathLike[str]
 

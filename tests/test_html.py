@@ -16,6 +16,7 @@ import overlapscope as osc
 import scaled
 from made import made
 from overlapscope.cli import main
+from overlapscope.cli import pages as command_pages
 from overlapscope.report import document, findings, opening
 from overlapscope.report import html as pages
 from overlapscope.report.html.render import _colours, _file
@@ -428,3 +429,34 @@ def test_scale_replaces_a_page_of_runs_that_exist_if_told_to(
     page.write_text("")
     assert call("scale", *runs, "--html", page, "--force") == 0
     assert "overlapscope <span>strong scaling" in page.read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("made/run.json", "is one of the run's own files"),
+        ("made/trace.sqlite", "is one of the run's own files"),
+        ("made/scale.json", "is one of the run's own files"),
+        ("made", "is where the run is written to"),
+        ("runs", "is where the run is written to"),
+        ("made/page.html", None),
+        ("page.html", None),
+        ("nowhere/page.html", "its folder does not exist"),
+    ],
+)
+@pytest.mark.parametrize("there", [False, True])
+def test_a_page_beside_what_a_run_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, said: str | None, there: bool
+) -> None:
+    """Whether or not an earlier run is in the folder, which is replaced."""
+    monkeypatch.chdir(tmp_path)
+    made = Path("runs/block") if name == "runs" else Path("made")
+    if there:
+        made.mkdir(parents=True)
+        for own in ("run.json", "trace.sqlite", "scale.json"):
+            (made / own).write_text("{}")
+    if said is None:
+        command_pages.check(Path(name), force=True, made=made)
+    else:
+        with pytest.raises(osc.OptionError, match=said):
+            command_pages.check(Path(name), force=True, made=made)

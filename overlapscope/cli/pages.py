@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..errors import OptionError
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -25,10 +27,19 @@ def check(path: Path | None, *, force: bool, made: Path | None = None) -> None:
 
     In the folder `made` there is nothing yet, or only what is to be replaced: the command makes it.
     """
-    from .. import files
+    from .. import files, run_file
 
-    if path is None or (made is not None and not path.exists() and path.parent.resolve() == made.resolve()):
+    if path is None:
         return
+    if made is not None:
+        whole, folder = path.resolve(), made.resolve()
+        if whole == folder or whole in folder.parents:
+            raise OptionError("is where the run is written to", "name a file in it, or elsewhere", path)
+        if whole.parent == folder:
+            if path.name in run_file.OWN:
+                raise OptionError("is one of the run's own files", "name another", path)
+            if not path.exists():
+                return
     files.check(path, force=force)
 
 

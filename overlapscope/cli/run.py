@@ -187,7 +187,7 @@ def run(
         _join(world, {**options, "tp": world.size if options["tp"] is None else options["tp"]}, html)
         return
     asked = request(**options)
-    pages.check(html, force=asked.force, made=asked.output)
+    pages.check(html, force=asked.force, made=asked.output or capture.default_path(asked.workload))
     with progress() as tell:
         folder = capture.run(asked, tell)
     _show(folder.path, folder, html, asked.force)
@@ -199,7 +199,7 @@ def _join(world: World, options: dict[str, Any], html: Path | None) -> None:
 
     with one_voice(world), progress() if world.rank == 0 else nullcontext(lambda _: None) as tell:
         asked = request(**options)
-        pages.check(html, force=asked.force, made=asked.output)
+        pages.check(html, force=asked.force, made=asked.output or capture.default_path(asked.workload))
         joined = capture.join(asked, world, tell)
     if world.rank != 0:
         return

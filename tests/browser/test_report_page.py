@@ -243,6 +243,26 @@ READ = """() => {
 }"""
 
 
+def test_words_sort_by_the_numbers_in_them_and_are_found_in_any_column(
+    chrome: Browser, tmp_path: Path
+) -> None:
+    """Twelve steps of two ranks; a link to a row that a filter hides; an address that names nothing."""
+    place = tmp_path / "run"
+    compared.run(place, [(600 + i, 300, 800) for i in range(12)], ranks=2)
+    page_of = document.build(osc.load(place), by="step")
+    (tmp_path / "page.html").write_text(pages.html(pages.of_report(page_of, timeline=False)))
+    with opened(chrome, tmp_path / "page.html") as page:
+        table = page.locator("#steps table")
+        table.get_by_role("button", name="step", exact=True).click()
+        order = [str(row[1]) for row in values(page, "steps")]
+        assert order == [f"step {i}" for i in range(12) for _ in range(2)]
+        page.locator("#steps input").fill("step 11")
+        assert [row[:2] for row in values(page, "steps", hidden=False)] == [[0, "step 11"], [1, "step 11"]]
+        page.goto(f"{page.url}#%")
+        page.reload()
+        assert page.locator("#steps input").input_value() == ""  # the script came to its end
+
+
 def test_text_is_readable_in_both_themes_and_colours_follow(chrome: Browser, real: Path) -> None:
     with opened(chrome, real) as page:
         for theme in ("dark", "light"):

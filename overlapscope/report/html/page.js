@@ -7,6 +7,8 @@ const make = (name, attributes = {}, ...children) => {
   element.append(...children);
   return element;
 };
+// What a filter looks at: the row's name and its other words, no figures.
+const words = (tr) => [...tr.cells].filter((cell, i) => !i || !("value" in cell.dataset)).map((cell) => cell.textContent).join(" ").toLowerCase();
 const all = (selector, root = document) => [...root.querySelectorAll(selector)];
 
 // -- rows: each knows those below it, which a plain table has none of ---------------------------------------------
@@ -20,7 +22,7 @@ class Rows {
     const around = [this.top];
     this.all = [...this.body.rows].map((tr, place) => {
       const depth = Number(tr.dataset.depth || 0);
-      const row = { tr, place, depth, below: [], open: "open" in tr.dataset, brief: "brief" in tr.dataset, whole: false, text: tr.cells[0].textContent.toLowerCase() };
+      const row = { tr, place, depth, below: [], open: "open" in tr.dataset, brief: "brief" in tr.dataset, whole: false, text: words(tr) };
       around.length = Math.min(around.length, depth + 1);
       row.around = around[around.length - 1];
       row.around.below.push(row);
@@ -63,7 +65,7 @@ class Rows {
       if (!next) return a.place - b.place;
       const x = key(a), y = key(b);
       if (x === null || y === null) return (x === null) - (y === null) || a.place - b.place;
-      return sign * (numbers ? x - y : x.localeCompare(y)) || a.place - b.place;
+      return sign * (numbers ? x - y : x.localeCompare(y, undefined, { numeric: true })) || a.place - b.place;
     };
     const laid = [];
     const lay = (row) => {
@@ -80,7 +82,7 @@ class Rows {
 
   box() {
     const name = this.table.caption.textContent;
-    const field = make("input", { type: "search", placeholder: "Filter", "aria-label": `Filter: ${name}`, autocomplete: "off", spellcheck: "false" });
+    const field = this.field = make("input", { type: "search", placeholder: "Filter", "aria-label": `Filter: ${name}`, autocomplete: "off", spellcheck: "false" });
     this.found = make("output", { "aria-live": "polite" });
     field.addEventListener("input", () => {
       this.words = field.value.trim().toLowerCase();
@@ -133,8 +135,9 @@ class Rows {
     if (this.found) this.found.textContent = this.words ? `${n.toLocaleString("en")} of ${this.all.length.toLocaleString("en")}` : "";
   }
 
-  // Unfold what is around a row.
+  // Unfold what is around a row, which no filter may hide.
   reveal(id) {
+    if (this.field) this.field.value = this.words = "";
     const row = this.all.find((one) => one.tr.id === id);
     for (let up = row && row.around; up && up !== this.top; up = up.around) up.open = up.whole = true;
     if (row) this.top.whole = true;
@@ -144,8 +147,16 @@ class Rows {
 
 const tables = all("table").map((table) => new Rows(table));
 
+function named(hash) {
+  try {
+    return document.getElementById(decodeURIComponent(hash.slice(1)));
+  } catch {
+    return null;  // a lone %: no name of ours
+  }
+}
+
 function follow() {
-  const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  const target = named(location.hash);
   if (!target || target.tagName !== "TR") return;
   for (const table of tables) if (table.table.contains(target)) table.reveal(target.id);
   target.tabIndex = -1;
@@ -153,6 +164,9 @@ function follow() {
   target.scrollIntoView({ block: "center" });
 }
 addEventListener("hashchange", follow);
+for (const link of all('a[href^="#"]')) {
+  link.addEventListener("click", () => { if (link.hash === location.hash) follow(); });  // which is no change
+}
 follow();
 
 // -- charts: Plotly's, in the page's colours ----------------------------------------------------------------------
