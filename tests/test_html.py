@@ -460,3 +460,10 @@ def test_a_page_beside_what_a_run_writes(
     else:
         with pytest.raises(osc.OptionError, match=said):
             command_pages.check(Path(name), force=True, made=made)
+
+
+def test_a_page_and_the_report_itself_go_different_ways(tmp_path: Path) -> None:
+    for path, output in ((Path("/dev/stdout"), None), (tmp_path / "one", tmp_path / "." / "one")):
+        with pytest.raises(osc.OptionError, match="is where the report itself goes; name another file"):
+            command_pages.check(path, force=True, output=output)
+    command_pages.check(tmp_path / "one", force=True, output=tmp_path / "other")

@@ -42,6 +42,7 @@ def compare(
 ) -> None:
     """Compare two runs, figure by figure: what changed, and what of it the spread of their steps does not explain."""
     from .. import runs
+    from ..files import check
     from ..report import compare as laid
     from ..report import compare_text
 
@@ -49,7 +50,9 @@ def compare(
     read = [path for side in given for path in one_side(side)]
     for written in (output, html):
         keep_inputs(written, read, rules)
-        pages.check(written, force=force)
+    if output is not None:
+        check(output, force=force)
+    pages.check(html, force=force, output=output)
     document = runs.compare(
         a,
         b,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,15 +23,18 @@ LARGE = 12_000_000
 """Bytes from which on a page is told to be large: mail and chats refuse such files, and browsers take a second."""
 
 
-def check(path: Path | None, *, force: bool, made: Path | None = None) -> None:
+def check(path: Path | None, *, force: bool, made: Path | None = None, output: Path | None = None) -> None:
     """Refuse a page that could not be written, before the work for it is done. Raises OptionError.
 
-    In the folder `made` there is nothing yet, or only what is to be replaced: the command makes it.
+    In the folder `made` there is nothing yet, or only what is to be replaced: the command makes it. The report itself
+    goes to `output`, or to standard output.
     """
     from .. import files, run_file
 
     if path is None:
         return
+    if (output is not None and path.resolve() == output.resolve()) or _is_standard_output(path):
+        raise OptionError("is where the report itself goes", "name another file for the page", path)
     if made is not None:
         whole, folder = path.resolve(), made.resolve()
         if whole == folder or whole in folder.parents:
@@ -41,6 +45,13 @@ def check(path: Path | None, *, force: bool, made: Path | None = None) -> None:
             if not path.exists():
                 return
     files.check(path, force=force)
+
+
+def _is_standard_output(path: Path) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(1)) and not path.samefile(os.devnull)
+    except OSError:  # it is not there, or closed
+        return False
 
 
 def write(html: str, path: Path | None, *, force: bool) -> None:
