@@ -11,17 +11,22 @@ from .errors import OptionError, OverlapscopeError
 
 __all__ = ["check", "is_stream", "replacing", "write_bytes", "write_text"]
 
+MOST_LINKS = 40
+"""That Linux follows one after another; more are a circle."""
+
 LONGEST_NAME = 255
 """Bytes that a file's name may have, on all file systems that Linux has."""
 
 
 def is_stream(path: Path) -> bool:
     """Whether what is written there goes on elsewhere, as to /dev/stdout: there is nothing to replace or to rename."""
-    while not os.path.abspath(path).startswith(("/dev/", "/proc/")):
+    for _ in range(MOST_LINKS):
+        if os.path.abspath(path).startswith(("/dev/", "/proc/")):
+            return path.exists()
         if not path.is_symlink():
             return path.exists() and not path.is_file()
         path = path.parent / path.readlink()
-    return path.exists()
+    return False
 
 
 def check(path: Path, *, force: bool = False) -> None:

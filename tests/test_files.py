@@ -70,6 +70,8 @@ def test_what_is_a_stream(tmp_path: Path) -> None:
     told = {name: is_stream(tmp_path / name) for name in ("file", "pipe", "to", "nowhere")}
     assert told == {"file": False, "pipe": True, "to": True, "nowhere": False}
     assert is_stream(Path("/dev/null"))
+    (tmp_path / "round").symlink_to("round")
+    assert not is_stream(tmp_path / "round")
 
 
 def test_what_is_read_is_not_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -437,6 +437,7 @@ def test_scale_replaces_a_page_of_runs_that_exist_if_told_to(
         ("made/run.json", "is one of the run's own files"),
         ("made/trace.sqlite", "is one of the run's own files"),
         ("made/scale.json", "is one of the run's own files"),
+        ("made/tp1/run.json", "is one of the run's own files"),
         ("made", "is where the run is written to"),
         ("runs", "is where the run is written to"),
         ("made/page.html", None),

@@ -39,11 +39,10 @@ def check(path: Path | None, *, force: bool, made: Path | None = None, output: P
         whole, folder = path.resolve(), made.resolve()
         if whole == folder or whole in folder.parents:
             raise OptionError("is where the run is written to", "name a file in it, or elsewhere", path)
-        if whole.parent == folder:
-            if path.name in run_file.OWN:
-                raise OptionError("is one of the run's own files", "name another", path)
-            if not path.exists():
-                return
+        if folder in whole.parents and path.name in run_file.OWN:
+            raise OptionError("is one of the run's own files", "name another", path)
+        if whole.parent == folder and not path.exists():
+            return
     files.check(path, force=force)
 
 

@@ -21,6 +21,7 @@ __all__ = [
     "legend",
     "markdown",
     "names",
+    "paths",
     "render",
     "setting",
     "unit_of",
@@ -99,14 +100,20 @@ def setting(document: Document) -> list[tuple[str, str]]:
     return lines
 
 
+def paths(runs: Sequence[Run]) -> str:
+    """Where a side lies."""
+    if len(runs) == 1:
+        return runs[0].path
+    return f"{len(runs)} runs, {runs[0].path} to {runs[-1].path}"
+
+
 def _side(runs: Sequence[Run]) -> str:
-    first, last = runs[0], runs[-1]
-    what = first.path if first is last else f"{len(runs)} runs, {first.path} to {last.path}"
+    first = runs[0]
     n = sum(len(run.samples.steps) for run in runs)
     ranks = first.samples.ranks
     on = ", ".join(first.gpus) or ("CPU" if first.provenance.lanes == "host" else "GPUs of unrecorded name")
     of = f"{n} step{'s' * (n != 1)}" if first.samples.mode == "steps" else "one window"
-    return f"{what}: {of}, {ranks} rank{'s' * (ranks != 1)} on {on}"
+    return f"{paths(runs)}: {of}, {ranks} rank{'s' * (ranks != 1)} on {on}"
 
 
 def headline(document: Document) -> list[str]:

@@ -41,11 +41,11 @@ def of_comparison(document: Document) -> Page:
         Section("captured", "What is compared", [Facts(text.setting(document))], short="Compared")
     )
     sections.append(Section("notes", "Good to know", [Notes([*document.warnings, *text.legend(document)])]))
-    a, b = (side[0].path for side in (document.a, document.b))
+    a, b = (text.paths(side) for side in (document.a, document.b))
     return Page(
         title=f"{escape(a)} and {escape(b)} – overlapscope compare",
         what="comparison",
-        of=f"A {a}, B {b}",
+        of=f"A: {a}. B: {b}",
         headline=text.headline(document),
         tiles=_tiles(document),
         sections=sections,
