@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from . import capture, run_file
 from .files import write_text
 from .progress import progress
@@ -142,10 +144,10 @@ def run(
     """
     asked = capture.Request(
         workload=workload,
-        tp=tp,
-        options=options,
-        steps=steps,
-        warmup=warmup,
+        tp=_plain(tp),
+        options={name: _plain(value) for name, value in options.items()},
+        steps=_plain(steps),
+        warmup=_plain(warmup),
         device=device,
         recorder=recorder,
         link=link,
@@ -196,11 +198,17 @@ def scale(
     settings = {name: same.pop(name) for name in own if name in same}
     folder = capture.default_path(f"scale-{workload}") if output is None else Path(output)
     with progress() as tell:
-        asked = capture.Request(workload=workload, options=same, **settings)
-        found = capture.sweep(asked, tp, folder, tell, force=force)
+        plain, settings = ({name: _plain(value) for name, value in some.items()} for some in (same, settings))
+        asked = capture.Request(workload=workload, options=plain, **settings)
+        found = capture.sweep(asked, [_plain(n) for n in tp], folder, tell, force=force)
         document = accounted(found, folder, str(folder), tell)
     runs = tuple(Run(one.path) for one in found)
     return Sweep(folder, runs, document.scaling, document.warnings)
+
+
+def _plain(value: Any) -> Any:
+    """Python's own number for one of NumPy's, which no JSON takes."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def accounted(

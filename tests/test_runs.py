@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 import overlapscope as osc
+from made import made
 from overlapscope.cli import main
 
 TINY = {"hidden": 32, "seq": 16, "steps": 2, "warmup": 0}
@@ -63,6 +66,41 @@ def test_what_cannot_be_run_is_told_as_by_the_command(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(osc.InputError, match="does not exist"):
         osc.compare(tmp_path / "a", tmp_path / "b")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"hidden": "64"}, "--hidden: is '64'; give a whole number"),
+        ({"hidden": True}, "--hidden: is True; give a whole number"),
+        ({"steps": 2.5}, "--steps: is 2.5; give a whole number"),
+        ({"forward_only": 1}, "--forward-only: is 1; give True or False"),
+        ({"dtype": 32}, "--dtype: is 32; give text"),
+        ({"timeout": None}, "--timeout: is None; give 1 or more"),
+    ],
+)
+def test_values_of_the_wrong_type_are_told(given: dict[str, Any], said: str, tmp_path: Path) -> None:
+    with pytest.raises(osc.OptionError) as caught:
+        osc.run("mlp", output=tmp_path / "no", **given)
+    assert str(caught.value) == said
+    assert not (tmp_path / "no").exists()
+
+
+@pytest.mark.real
+def test_numbers_of_numpy_are_numbers(tmp_path: Path) -> None:
+    sizes = {name: np.int64(value) for name, value in TINY.items()}
+    ran = osc.run("mlp", tp=np.int64(2), output=tmp_path / "run", **sizes)
+    assert (ran.manifest["tp"], ran.manifest["steps"], ran.manifest["options"]["hidden"]) == (2, 2, 32)
+
+
+def test_ranks_are_a_list_of_numbers() -> None:
+    trace = made([{"rank": rank, "start": 0, "end": 9, "kind": "gemm"} for rank in range(2)])
+    assert osc.timeline(trace, ranks=(1,)).title
+    for wrong in (0, "0", ["0"]):
+        with pytest.raises(osc.OptionError, match="is no list of ranks; give their numbers"):
+            osc.timeline(trace, ranks=wrong)  # type: ignore[arg-type]
+    with pytest.raises(osc.OptionError, match="max_lanes: is 0; give 1 or more"):
+        osc.timeline(trace, max_lanes=0)
 
 
 @pytest.mark.real

@@ -142,6 +142,7 @@ def make(request: Request, machine: Machine, nsys: Nsys | None, *, here: int | N
         An option, or options together, make no sense here.
     """
     entry = workload(request.workload)
+    _check_types(request, entry)
     _check_numbers(request)
     device = _device(request, machine, here)
     try:
@@ -190,10 +191,32 @@ def refuse_huge(option: str, value: int) -> None:
         raise OptionError("has more than 63 bits", "give a smaller number", f"--{option.replace('_', '-')}")
 
 
+TYPES: dict[str, tuple[type, str]] = {
+    "int": (int, "a whole number"),
+    "bool": (bool, "True or False"),
+    "str": (str, "text"),
+}
+"""What an option may be, by the type that a workload's configuration declares, and how that is said."""
+
+
+def _check_types(request: Request, entry: Workload) -> None:
+    """What a command line has read is of the right type already; what Python passes need not be."""
+    declared = {field.name: str(field.type).split(" ")[0] for field in fields(entry.config)}
+    given = {**request.options, "tp": request.tp, "steps": request.steps, "warmup": request.warmup}
+    for option, value in given.items():
+        kind, words = TYPES[declared.get(option, "int")]
+        if value is not None and (
+            not isinstance(value, kind) or isinstance(value, bool) is not (kind is bool)
+        ):
+            raise OptionError(f"is {value!r}", f"give {words}", f"--{option.replace('_', '-')}")
+
+
 def _check_numbers(request: Request) -> None:
     for option, least in (("tp", 1), ("steps", 1), ("warmup", 0), ("timeout", 1)):
         value = getattr(request, option)
-        if value is not None and not value >= least:  # nan is not
+        if value is None and option in ("steps", "warmup"):
+            continue
+        if not isinstance(value, int | float) or not value >= least:  # nan is not
             raise OptionError(f"is {value}", f"give {least} or more", f"--{option}")
     numbers = {"tp": request.tp, "steps": request.steps, "warmup": request.warmup, **request.options}
     for option, value in numbers.items():

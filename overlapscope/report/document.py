@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from numbers import Integral
 
 import pandas as pd
 
@@ -196,7 +197,9 @@ def build(
 
 
 def only(trace: Trace, ranks: Sequence[int] | None) -> Trace:
-    """The trace with some of its ranks; all of them where none are named. Raises OptionError."""
+    """The trace with some of its ranks; all of them where that is None or empty. Raises OptionError."""
+    if not _are_numbers(ranks):
+        raise OptionError(f"{ranks!r} is no list of ranks", "give their numbers, such as [0, 1]", "ranks")
     if not ranks:
         return trace
     present = trace.ranks["rank"].tolist()
@@ -213,6 +216,12 @@ def only(trace: Trace, ranks: Sequence[int] | None) -> Trace:
             f"no op of {_listed(ranks)} could be used", "name another, or leave it out", "--rank"
         )
     return replace(trace, ops=ops, ranges=some(trace.ranges), ranks=some(trace.ranks))
+
+
+def _are_numbers(ranks: object) -> bool:
+    return ranks is None or (
+        isinstance(ranks, Sequence) and all(isinstance(rank, Integral) for rank in ranks)
+    )
 
 
 def _listed(ranks: Sequence[int]) -> str:

@@ -155,5 +155,7 @@ def timeline(
     OptionError
         The window cannot be used, a rank is not in the trace, or the timeline is too long to be exact.
     """
+    if max_lanes < 1:
+        raise OptionError(f"is {max_lanes}", "give 1 or more", "max_lanes")
     said = document.build(trace, window=window, ranks=ranks, step_pattern=step_pattern, align=align)
     return Timeline(said, max_lanes)
