@@ -724,7 +724,7 @@ def test_the_command_of_a_plan_makes_the_plan_again() -> None:
     made = plan(tp=2)
     assert made.command == (
         "overlapscope run --workload block --tp 2 --dtype float32 --seed 0 --hidden 32 --ffn 64 --seq 16 --batch 1 "
-        "--schedule serial --layers 1 --arch gpt --impl megatron --heads 2 --kv-heads 2 --steps 1 --warmup 1 "
+        "--schedule serial --layers 1 --arch gpt --impl megatron --heads 2 --kv-heads 2 --steps 1 --warmup 3 "
         "--device cpu --recorder torch"
     )
     assert " --forward-only " in replace(made, options={**made.options, "forward_only": True}).command

@@ -201,10 +201,13 @@ TYPES: dict[str, tuple[type, str]] = {
 
 def _check_types(request: Request, entry: Workload) -> None:
     """What a command line has read is of the right type already; what Python passes need not be."""
-    declared = {field.name: str(field.type).split(" ")[0] for field in fields(entry.config)}
+    declared = dict.fromkeys(("tp", "steps", "warmup"), "int") | {"preset": "str"}
+    declared |= {field.name: str(field.type).split(" ")[0] for field in fields(entry.config)}
     given = {**request.options, "tp": request.tp, "steps": request.steps, "warmup": request.warmup}
     for option, value in given.items():
-        kind, words = TYPES[declared.get(option, "int")]
+        if option not in declared:  # which is told where the workload looks for it
+            continue
+        kind, words = TYPES[declared[option]]
         if value is not None and (
             not isinstance(value, kind) or isinstance(value, bool) is not (kind is bool)
         ):
