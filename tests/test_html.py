@@ -17,7 +17,7 @@ import scaled
 from made import made
 from overlapscope.cli import main
 from overlapscope.cli import pages as command_pages
-from overlapscope.report import document, findings, opening
+from overlapscope.report import document, findings, markdown_text, opening, text
 from overlapscope.report import html as pages
 from overlapscope.report.html.render import _colours, _file
 from test_report import two_ranks
@@ -468,3 +468,15 @@ def test_a_page_and_the_report_itself_go_different_ways(tmp_path: Path) -> None:
         with pytest.raises(osc.OptionError, match="is where the report itself goes; name another file"):
             command_pages.check(path, force=True, output=output)
     command_pages.check(tmp_path / "one", force=True, output=tmp_path / "other")
+
+
+def test_a_trace_in_which_nothing_lasts() -> None:
+    """Every face says so, and none draws it."""
+    trace = made([{"rank": 0, "start": 5, "end": 5, "kind": "gemm"}], ranks=1)
+    built = document.build(trace)
+    page = pages.html(pages.of_report(built))
+    for said in (page, text.render(built), markdown_text.render(built)):
+        assert "empty: no op in it lasts" in said
+    assert 'id="timeline"' not in page
+    with pytest.raises(osc.OptionError, match="holds nothing to draw: no op in it lasts"):
+        osc.timeline(trace)

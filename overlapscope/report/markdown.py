@@ -18,7 +18,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 def inline(text: str) -> str:
     """Text that Markdown and the HTML in it take as text."""
-    for character in "\\`*_[]<>|#":
+    for character in "\\`*_[]<>|#&":
         text = text.replace(character, f"\\{character}")
     return escape(text)
 

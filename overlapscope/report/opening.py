@@ -62,6 +62,8 @@ def _sources(document: Document) -> str:
 def _window(document: Document) -> str:
     window = document.overlap.windows
     spans = [w for w in window.of_rank.values() if len(w)]
+    if not spans:
+        return "empty: no op in it lasts"
     bounds = f"{_ms(min(int(w.start[0]) for w in spans))} to {_ms(max(int(w.end[-1]) for w in spans))} ms"
     mean = float(document.overlap.ranks["window_ns"].mean())
     outside = f"; {document.n_ops_outside:,} ops lie outside" if document.n_ops_outside else ""

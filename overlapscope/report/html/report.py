@@ -53,7 +53,7 @@ def of_report(
     sections = [one for one in some if one.blocks]
     sections += [section(f"extra-{at}", grid, [Table(grid)]) for at, grid in enumerate(extra)]
     sections += _closing(document)
-    if timeline:
+    if timeline and document.overlap.ranks["window_ns"].any():
         drawn = Timeline(payload(document, most_lanes=MOST_LANES))
         sections.append(Section("timeline-of-ranks", "Timeline", [drawn]))
     return Page(

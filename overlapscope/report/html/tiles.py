@@ -44,11 +44,12 @@ def tiles(document: Document) -> list[Tile]:
     if late is not None and len(document.overlap.ranks) > 1:
         rank, last, _, cost = late.rows[0]
         _, unit = split(late.title)
+        together = ", all steps together" if len(document.overlap.windows.steps) > 1 else ""
         some.append(
             Tile(
                 f"rank {rank}",
                 f"was waited for most: last to {last}",
-                f"{cost} {unit.split(',')[0]} of others' exposed waiting",
+                f"the others together waited {cost} {unit.split(',')[0]} for it{together}",
             )
         )
     return some

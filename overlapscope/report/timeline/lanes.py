@@ -13,6 +13,7 @@ from ...analysis.overlap import Overlap, owned
 from ...analysis.selection import COMPUTE, of_kind, running, touching
 from ...analysis.window import find_steps, step_bounds
 from ...classify import Kind
+from ...errors import OptionError
 from ...intervals import EMPTY, Int64, Spans, intersect, measure, shift, span, stacked
 from ...trace import NA, Trace
 
@@ -114,6 +115,8 @@ def lanes(trace: Trace, result: Overlap, *, most: int, step_pattern: str | None 
     of_rank = result.windows.of_rank
     ahead = result.matching.clocks.ahead(of_rank)
     solid = [shift(window, -ahead[rank]) for rank, window in of_rank.items() if len(window)]
+    if not solid:
+        raise OptionError("holds nothing to draw: no op in it lasts", "name another piece", "the window")
     whole = span(min(int(w.start[0]) for w in solid), max(int(w.end[-1]) for w in solid))
     place = result.matching.places(len(trace.ops))
     found, strips = [], []
