@@ -295,9 +295,9 @@ def test_contrast_is_aa_in_both_themes() -> None:
     dark = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", style.split("@media")[1]))
     assert light.keys() == dark.keys()
     for theme in (light, dark):
-        for text in ("ink", "muted", "hot", "good", "edge"):
+        for ink in ("ink", "muted", "hot", "good", "edge"):
             for behind in ("page", "soft"):
-                assert contrast(theme[text], theme[behind]) >= 4.5, (text, behind)
+                assert contrast(theme[ink], theme[behind]) >= 4.5, (ink, behind)
     meant = [dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", part)) for part in _colours().split("@media")]
     for theme, colours in zip((light, dark), meant, strict=True):
         for key in ("busy", "exposed"):  # the parts of a bar that mean something bad, or all of it

@@ -60,7 +60,7 @@ class Run:
     note: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Document:
     """A comparison before it is laid out.
 
@@ -87,6 +87,10 @@ class Document:
     def table(self) -> pd.DataFrame:
         """One row a figure: medians ``a`` and ``b``, ``change``, interval, ``verdict``. Times in ns a step."""
         return of_rows(figures(self.comparison))
+
+    def __repr__(self) -> str:
+        sides = (f"{side[0].path!r}" if len(side) == 1 else f"{len(side)} runs" for side in (self.a, self.b))
+        return f"<comparison of {' and '.join(sides)}; print it for the report>"
 
     def __str__(self) -> str:
         from .compare_text import render  # it stands on this module
