@@ -215,6 +215,7 @@ def test_a_rank_that_the_others_wait_for() -> None:
         "late_ns": 300,
         "late_each_ns": 300,
         "reason": "compute",
+        "most": "compute",
         "own_ns": 400,
         "others_ns": 100,
     }
@@ -581,3 +582,36 @@ def test_every_finding_costs_enough_and_no_more_than_there_is(
         assert finding.share == float(finding.cost_ns * 3 / window)
         assert finding.ranks
         assert finding.advice
+
+
+def test_a_reason_that_explains_a_part_is_told_with_its_part() -> None:
+    """Rank 1 comes 300 late, of which 100 are compute that rank 0 has not; the rest nothing in the trace explains."""
+    ops = [
+        op("compute", 0, 100),
+        op("compute", 0, 200, 1),
+        op("memory", 100, 100),
+        *exchange([100, 400], 500),
+    ]
+    finding = found(made(ops))["straggler"]
+    told = finding.evidence
+    assert (told["reason"], told["most"]) in (("idle", "idle"), (None, "compute"))
+    partly = {**told, "reason": None, "most": "compute", "own_ns": 200, "others_ns": 100, "late_ns": 300}
+    assert SAID["straggler"](partly).endswith(
+        "it computes for 200 ns, the others 100 ns, which explains 33.3 % of it."
+    )
+
+
+def test_skew_beside_stragglers_names_them() -> None:
+    told = found(late(100, 100, 380, 400))["skew"].evidence
+    assert told["beside"] == ["3"]
+    assert SAID["skew"](told).endswith("the others waited: what is left of that beside the cost of rank 3.")
+    alone = found(late(100, 100, 100, 400, repeat=4))["skew"].evidence
+    assert SAID["skew"](alone).endswith("; no single rank costs enough of it to be named.")
+
+
+def test_of_one_rank_of_many_all_are_to_be_recorded_first(tmp_path: Path) -> None:
+    trace = gpu(tmp_path, (GEMM, 0, 500, 7), (ALL_REDUCE, 500, 900, 20))
+    one_of_8 = replace(trace, provenance=replace(trace.provenance, world_size=8))
+    first = "first record all 8 ranks, which tells waiting for late ones from transfer; then "
+    assert found(one_of_8)["exposed-transfer"].advice.startswith(first)
+    assert not found(trace)["exposed-transfer"].advice.startswith("first")

@@ -86,7 +86,7 @@ def test_a_sweep_has_none(tmp_path: Path) -> None:
         ),
         (
             "nsys/graph-trace-schema3.24.sqlite",
-            ["launch-gaps", "profiler-overhead", "unknown-kernels", "graph-trace", "queued-idle"],
+            ["launch-gaps", "profiler-overhead", "graph-trace", "queued-idle", "unknown-kernels"],
         ),
         (
             "kineto/megatron-tp8-a100",

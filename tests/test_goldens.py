@@ -35,6 +35,7 @@ Exposed: 2.748 ms of communication per step, 34.4 % of the step.
 Of it 1.350 ms is waiting for ranks that came late, 1.398 ms transfer.
 There is compute to hide 638.908 µs of it: that could gain at most 8.0 %
 (1.09x).
+Most of the time is idle: 4.586 ms per step, 57.4 % of the step.
 
 Where the time went (ms, 2 steps together)
 
@@ -64,10 +65,10 @@ Communication (ms, 2 steps together, mean of 2 ranks)
 
 Who was waited for (ms, 2 steps together)
 
- rank  came last  later than the next  others waited, exposed
- ────────────────────────────────────────────────────────────
- 0        7 of 8                5.338                   5.338
- 1        1 of 8                0.062                   0.062
+ rank  came last  later than the next  the others together waited
+ ────────────────────────────────────────────────────────────────
+ 0        7 of 8                5.338                       5.338
+ 1        1 of 8                0.062                       0.062
 
 Bandwidth (median transfer of each size)
 
@@ -104,14 +105,14 @@ Findings, worst first; they share time, so costs do not add up
    Try: as much work as the others have, and cores of its own, whatever else
    runs on them moved away.
 
-2. 0.759 ms a step, 9.5 %: More communication than compute could hide
+2. 0.759 ms a step, 9.5 %: Exposed transfer that no compute here could hide
    1.398 ms of exposed transfer, and compute to hide 638.908 µs of it. Most in
    backward / layer 0.grad / attn.qkv.grad / attn.qkv.grad.all_reduce.
    Try: less to send or more to compute: fewer ranks a layer, a faster link, a
    smaller dtype on the wire, larger sequences or batches; no schedule can hide
    it.
 
-3. 0.639 ms a step, 8.0 %: Communication that nothing hides
+3. 0.639 ms a step, 8.0 %: Exposed transfer that this compute could hide
    all_reduce: 1.398 ms of exposed transfer and compute to hide 638.908 µs of
    it; 16 ops in all. Most in backward / layer 0.grad / attn.qkv.grad /
    attn.qkv.grad.all_reduce.
@@ -127,7 +128,8 @@ Findings, worst first; they share time, so costs do not add up
 
 Good to know
 - no GPU work in this trace: it is a CPU run, analysed on its host threads
-  (operators that compute, and the collectives of gloo)
+  (operators that compute, and the collectives of gloo); idle is what no
+  recorded operator fills: Python, launching, waiting for a core
 """
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 import overlapscope as osc
 from builders import TraceBuilder, kineto, nsys
+from overlapscope.intervals import span
 from overlapscope.report import document, export, markdown_text, opening, tables, text
 from overlapscope.report.markdown import code
 from overlapscope.report.words import duration, escape, percent, scale, shortened, size
@@ -86,9 +88,9 @@ Names that no rule knows, counted as compute (<0.1 % of all op time)
 
 Findings, worst first; they share time, so costs do not add up
 
-1. 2.000 ms a step, 25.0 %: Communication that nothing hides
-   all_reduce: 2.000 ms of exposed transfer and compute to hide 2.000 ms of it;
-   4 ops in all.
+1. 2.000 ms a step, 25.0 %: Exposed transfer that this compute could hide
+   all_reduce: 2.000 ms of exposed transfer and enough compute to hide all of
+   it; 4 ops in all.
    Try: compute to run beside it: chunked or ring GEMMs (Megatron
    --tp-comm-overlap, PyTorch async TP), backward collectives under weight
    gradients, gradient buckets, prefetched all-gathers.
@@ -450,3 +452,30 @@ def test_a_name_stays_inside_its_code_fence(name: str) -> None:
     assert fence not in inside
     assert inside.strip()
     assert "|" not in inside.replace("\\|", "")
+
+
+def test_idle_time_is_in_the_opening_where_it_is_most_of_all(tmp_path: Path) -> None:
+    t = TraceBuilder()
+    g = t.process(pid=1).device(0)
+    g.kernel(GEMM, 0, 10, stream=7)
+    g.kernel(ALL_REDUCE, 80, 100, stream=20)
+    told = opening.headline(document.build(osc.load(nsys.write(t, tmp_path / "t.sqlite"))))
+    assert told[-1] == "Most of the time is idle: 70 ns per window, 70.0 % of the window."
+
+
+def test_what_is_not_seen_is_not_said_to_be_nothing(tmp_path: Path) -> None:
+    """CUDA graphs that were traced as a whole, and MPI, may communicate."""
+    t = TraceBuilder()
+    p = t.process(pid=1)
+    p.device(0).kernel(GEMM, 0, 10, stream=7)
+    trace = osc.load(nsys.write(t, tmp_path / "t.sqlite"))
+    told = "No communication was recorded in this window"
+    assert opening.headline(document.build(trace)) == [f"{told}: nothing to hide."]
+    graphs = replace(trace, graphs={0: span(20, 30)})
+    assert (
+        opening.headline(document.build(graphs))[0]
+        == f"{told}, but what CUDA graphs communicated is not known."
+    )
+    p.range("MPI_Allreduce", 0, 5, domain="MPI")
+    mpi = osc.load(nsys.write(t, tmp_path / "mpi.sqlite"))
+    assert opening.headline(document.build(mpi))[0] == f"{told}, but what MPI communicated is not known."

@@ -25,6 +25,11 @@ __all__ = ["check"]
 PERCENT = re.compile(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*%\s*", re.ASCII)
 
 
+class Untold(str, Enum):
+    FAIL = "fail"
+    PASS = "pass"
+
+
 class Format(str, Enum):
     TEXT = "text"
     JSON = "json"
@@ -64,6 +69,12 @@ def check(
         Optional[str],  # noqa: UP045
         _limit("--max-regression", "How much longer than the baseline's the median step may be."),
     ] = None,
+    untold: Annotated[
+        Untold,
+        typer.Option(
+            "--untold", help="What a regression beyond its limit is that the spread of the steps may explain."
+        ),
+    ] = Untold.FAIL,
     format: Annotated[Format, typer.Option("--format", help="How to lay the outcome out.")] = Format.TEXT,
     window: Window = None,
     rank: Ranks = None,
@@ -73,8 +84,8 @@ def check(
 ) -> None:
     """Check a trace against rules: one line a rule, exit code 0 if all are kept and 1 if not.
 
-    A rule that cannot be evaluated is not kept. A regression must be larger than its limit and than the spread of
-    the steps explains.
+    A rule that cannot be evaluated is not kept. A step longer than its limit is a regression, also where the spread of
+    the steps may explain it: more steps, or several runs a side, tell; --untold pass lets it pass until then.
     """
     from ..report import check as laid
 
@@ -89,7 +100,9 @@ def check(
     _complete(limits, longer, baseline)
     with progress() as tell:
         reading = Reading.by(rules, tell, align, window=window, ranks=rank, step_pattern=step_pattern)
-        outcomes, notes = _evaluated(reading, one_side(trace), limits, longer, baseline)
+        outcomes, notes = _evaluated(
+            reading, one_side(trace), limits, longer, baseline, untold is Untold.PASS
+        )
     sys.stdout.write((laid.json_text if format is Format.JSON else laid.render)(outcomes, notes))
     failed = sum(not outcome.passed for outcome in outcomes)
     if failed:
@@ -102,6 +115,7 @@ def _evaluated(
     limits: Mapping[str, Fraction],
     longer: Fraction | None,
     baseline: Path | None,
+    untold: bool,
 ) -> tuple[list[Outcome], list[str]]:
     """Every rule's outcome, and what must be known to trust them."""
     from ..analysis.compare import FEW_RUNS
@@ -126,7 +140,7 @@ def _evaluated(
         runs = [reading.measured(path, trace) for path, trace in read]
         base = reading.runs(one_side(baseline))
         found = differences(base, runs)
-        outcomes.append(check.regression(base, runs, longer, found))
+        outcomes.append(check.regression(base, runs, longer, found, untold=untold))
         told = [*unlike(base, runs, found, ("the baseline", "the trace")), *said_of("the baseline", base)]
         notes = [*told, *notes]
         if min(len(base), len(runs)) < FEW_RUNS:
@@ -150,7 +164,10 @@ def _percent(text: str, option: str, most: int | None = None) -> Fraction:
     match = PERCENT.fullmatch(text)
     if match is None:
         bare = PERCENT.fullmatch(f"{text}%")
-        remedy = f"say {text.strip()}% if that is meant" if bare else "give a percentage, such as 5%"
+        remedy = "give a percentage, such as 5%"
+        if bare is not None:  # 0.05 may be either; 5 hardly is
+            either = f"{float(bare[1]) * 100:.9g}% or " if float(bare[1]) < 1 else ""
+            remedy = f"say {either}{text.strip()}%{', whichever is meant' if either else ' if that is meant'}"
         raise OptionError(
             f"cannot read {text!r}, which has no per cent sign" if bare else f"cannot read {text!r}",
             remedy,

@@ -78,7 +78,13 @@ def report(
     align: Align = "collectives",
     table: Annotated[
         Optional[Table],  # noqa: UP045
-        typer.Option("--table", help="One table alone, with every row: for CSV, JSON, Markdown and Parquet."),
+        typer.Option(
+            "--table",
+            metavar="NAME",
+            help="One table alone, with every row, for CSV, JSON, Markdown and Parquet: "
+            + ", ".join(table.value for table in Table)
+            + ".",
+        ),
     ] = None,
     figures: Figures = None,
     link: Link = None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 from contextlib import nullcontext
 from pathlib import Path
@@ -214,6 +215,7 @@ def _join(world: World, options: dict[str, Any], html: Path | None) -> None:
 def _show(path: Path, folder: RunDir, html: Path | None, force: bool) -> None:
     from .. import formats
     from ..report import document
+    from ..report.words import escape
     from .peak import peak_of
     from .report import show
 
@@ -225,6 +227,8 @@ def _show(path: Path, folder: RunDir, html: Path | None, force: bool) -> None:
         lines = ["", saved.title, "", " layout         measured         formula", " " + "─" * 39]
         lines += [f" {name:<8}{measured:>15}{formula:>16}" for name, measured, formula in saved.rows]
         sys.stdout.write("\n".join(lines) + "\n")
+    shown = shlex.quote(escape(str(path)))
+    sys.stdout.write(f"\nKept in {shown}. To see it: overlapscope timeline {shown}\n")
     if html is not None:
         pages.write(pages.report(built, extra=[saved] if saved else []), html, force=force)
 

@@ -248,16 +248,19 @@ def contention(document: Document) -> list[str]:
         return ["Slowdown of compute under communication: n/a. No op ran under it to 90 %."]
     if found.total_ns is None or found.net_gain_ns is None or found.slowdown is None:
         return [
-            f"Slowdown of compute under communication: n/a. {found.n_overlapped:,} ops ran under it; no kernel "
-            "has 3 instances both under it and beside it to compare."
+            f"Slowdown of compute under communication: n/a. {found.n_overlapped:,} op"
+            f"{'s' * (found.n_overlapped != 1)} ran under it; no kernel has 3 instances both under it and beside "
+            "it to compare."
         ]
     n = document.n_steps
     what = "step" if document.overlap.windows.mode == "steps" else "window"
+    some = f"({found.n_measured:,} of {found.n_overlapped:,} ops could be compared)"
+    if found.total_ns <= 0:
+        return [f"Compute under communication is not seen to take longer than alone {some}."]
     hidden, lost, gain = (_signed(float(t) / n) for t in (found.hidden_ns, found.total_ns, found.net_gain_ns))
     return [
-        f"Compute under communication takes {100 * (1 + found.slowdown):.1f} % of its time alone "
-        f"({found.n_measured:,} of {found.n_overlapped:,} ops compare): overlap hides {hidden} and costs {lost} "
-        f"per {what}, a net gain of {gain}."
+        f"Compute under communication takes {100 * (1 + found.slowdown):.1f} % of its time alone {some}: overlap hides "
+        f"{hidden} and costs {lost} per {what}, a net gain of {gain}."
     ]
 
 

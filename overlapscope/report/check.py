@@ -85,8 +85,8 @@ def shares(documents: Sequence[Document], limits: Mapping[str, Fraction]) -> lis
         words = rule.words.format(per="step" if steps else "window")
         part, whole = (_total(documents, column) for column in (rule.part, rule.whole))
         absent = rule.absent or "the window is empty"
-        if any(map(_unseen, documents)):
-            part, absent = None, "what CUDA graphs computed and communicated was not recorded"
+        if unseen := next((d.unseen for d in documents if d.unseen), None):
+            part, absent = None, f"what {unseen} communicated was not recorded"
         if part is None or not whole:
             text = f"{words}: n/a, {absent}"
             outcomes.append(Outcome(name, False, None, float(limit), text))
@@ -97,14 +97,6 @@ def shares(documents: Sequence[Document], limits: Mapping[str, Fraction]) -> lis
         text = f"{words}: {_beside(value, limit)}, {bound}"
         outcomes.append(Outcome(name, passed, float(value), float(limit), text))
     return outcomes
-
-
-def _unseen(document: Document) -> bool:
-    """Whether graphs that were traced as a whole ran in the window, or beside the ops that a whole trace is."""
-    windows, graphs = document.overlap.windows, document.trace.graphs
-    if windows.mode == "whole":
-        return any(map(len, graphs.values()))
-    return any(len(window & graphs[rank]) for rank, window in windows.of_rank.items() if rank in graphs)
 
 
 def _total(documents: Sequence[Document], column: str) -> int | None:
@@ -119,11 +111,16 @@ def _total(documents: Sequence[Document], column: str) -> int | None:
 
 
 def regression(
-    baseline: Sequence[Run], runs: Sequence[Run], limit: Fraction, differences: Sequence[Difference] = ()
+    baseline: Sequence[Run],
+    runs: Sequence[Run],
+    limit: Fraction,
+    differences: Sequence[Difference] = (),
+    *,
+    untold: bool = False,
 ) -> Outcome:
     """The median step may be at most so much longer than the baseline's.
 
-    It fails where it is longer by more, and by more than the steps' spread explains.
+    Where it is longer by more and the steps' spread may explain that, `untold` says whether the rule is kept.
 
     Raises
     ------
@@ -149,7 +146,7 @@ def regression(
         over = change > limit
         return Outcome(
             "max-regression",
-            not (over and step.verdict == "more"),
+            not over or (untold and step.verdict != "more"),
             float(change),
             float(limit),
             _of_step(step, change, limit, found.unit if over else None),
@@ -170,7 +167,7 @@ def _of_step(step: Shift, change: Fraction, limit: Fraction, unit: str | None) -
         return text
     if step.verdict == "more":
         return f"{text}; p = {step.p:.2g}"
-    return f"{text}, but the spread of the {unit} explains it (p = {step.p:.2g} > {ALPHA:g})"
+    return f"{text}; the spread of the {unit} may explain it (p = {step.p:.2g} > {ALPHA:g})"
 
 
 def render(outcomes: Sequence[Outcome], notes: Sequence[str]) -> str:

@@ -61,8 +61,9 @@ def render(document: Document) -> str:
     for grid in (figures(document), collectives(document), names(document)):
         if grid.rows:
             lines += ["", grid.title, "", *_laid_out(grid)]
-    lines += ["", "Against A as the serial baseline", ""]
-    lines += [f"{label:<{LABEL}}{text}" for label, text in baseline(document)]
+    if shown := baseline(document):
+        lines += ["", "Against A as the serial baseline", ""]
+        lines += [f"{label:<{LABEL}}{text}" for label, text in shown]
     lines += ["", "Good to know"]
     for note in (*document.warnings, *legend(document)):
         lines += _wrapped(escape(note), "- ", "  ")
@@ -77,8 +78,9 @@ def markdown(document: Document) -> str:
     for grid in (figures(document), collectives(document), names(document, name=code)):
         if grid.rows:
             lines += ["", f"{grid.title}:", "", *table(grid.head, grid.rows)]
-    lines += ["", "Against A as the serial baseline:", ""]
-    lines += table(["", ""], [[label, inline(text)] for label, text in baseline(document)])
+    if shown := baseline(document):
+        lines += ["", "Against A as the serial baseline:", ""]
+        lines += table(["", ""], [[label, inline(text)] for label, text in shown])
     lines += ["", *(f"- {inline(note)}" for note in (*document.warnings, *legend(document)))]
     return "\n".join(lines) + "\n"
 
@@ -228,7 +230,13 @@ def names(document: Document, *, name: Callable[[str], str] = _in_a_line) -> Gri
 
 
 def baseline(document: Document) -> list[tuple[str, str]]:
-    """The figures of METRICS against a serial run, each with what it is."""
+    """The figures of METRICS against a serial run, each with what it is; none where both have the same schedule."""
+    schedules = [
+        {str((run.manifest or {}).get("options", {}).get("schedule")) for run in side}
+        for side in (document.a, document.b)
+    ]
+    if schedules[0] == schedules[1] != {"None"} and not document.compute_only:
+        return []
     found = document.comparison.baseline
     unit = unit_of(document)
     of = "the step of the run given for it" if document.compute_only else "A's compute"

@@ -89,6 +89,17 @@ class Document:
     peak_gbs: float | None
 
     @property
+    def unseen(self) -> str | None:
+        """What communicates in the program, or may, and is in no figure; None: nothing that is known of."""
+        windows, graphs = self.overlap.windows, self.trace.graphs
+        ran = [
+            spans if windows.mode == "whole" else spans & windows.of_rank[r] for r, spans in graphs.items()
+        ]
+        if any(map(len, ran)):
+            return "CUDA graphs"
+        return "MPI" if (self.trace.ranges["domain"] == "MPI").any() else None
+
+    @property
     def n_steps(self) -> int:
         """Steps over all ranks; where there are none, one window a rank."""
         return sum(self.overlap.windows.n_steps.values()) or len(self.overlap.ranks)
@@ -249,7 +260,8 @@ def _warnings(
     elif told.lanes == "host":
         said.append(
             "no GPU work in this trace: it is a CPU run, analysed on its host threads (operators that compute, "
-            "and the collectives of gloo)"
+            "and the collectives of gloo); idle is what no recorded operator fills: Python, launching, waiting for a "
+            "core"
         )
     if told.link is not None:
         said.append(f"the link was paced ({told.link}): communication times are simulated")

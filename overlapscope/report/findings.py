@@ -114,8 +114,8 @@ def _on_compute_stream(e: Mapping[str, Any]) -> str:
 
 def _alone(e: Mapping[str, Any]) -> str:
     return (
-        f"{_names(e['collectives'])}: {duration(e['exposed_transfer_ns'])} of exposed transfer{_maybe(e)} and compute "
-        f"to hide {duration(e['hideable_ns'])} of it; {_in_all(e)}."
+        f"{_names(e['collectives'])}: {duration(e['exposed_transfer_ns'])} of exposed transfer{_maybe(e)} and "
+        f"{_enough(e)} of it; {_in_all(e)}."
     )
 
 
@@ -124,6 +124,12 @@ def _beyond(e: Mapping[str, Any]) -> str:
         f"{duration(e['exposed_transfer_ns'])} of exposed transfer{_maybe(e) or ','} and compute to hide "
         f"{duration(e['hideable_ns'])} of it."
     )
+
+
+def _enough(e: Mapping[str, Any]) -> str:
+    if e["hideable_ns"] == e["exposed_transfer_ns"]:
+        return "enough compute to hide all"
+    return f"compute to hide {duration(e['hideable_ns'])}"
 
 
 def _in_all(e: Mapping[str, Any]) -> str:
@@ -140,17 +146,21 @@ def _straggler(e: Mapping[str, Any]) -> str:
         f"It came last to {e['last']:,} of {e['collectives']:,} collectives in all, on average "
         f"{duration(e['late_each_ns'])} after the next"
     )
-    does = {"compute": "computes", "idle": "is idle", "memory": "copies, exposed,"}.get(e["reason"])
-    if does is None:
-        return f"{text}. What it does longer than the others is not in the trace."
-    return f"{text}: it {does} for {duration(e['own_ns'])}, the others {duration(e['others_ns'])}."
+    if "most" not in e:
+        return f"{text}. It does nothing longer than the others that is in the trace."
+    does = {"compute": "computes", "idle": "is idle", "memory": "copies, exposed,"}[e["most"]]
+    said = f"{text}: it {does} for {duration(e['own_ns'])}, the others {duration(e['others_ns'])}"
+    if e["reason"] is None:
+        said += f", which explains {percent(e['own_ns'] - e['others_ns'], e['late_ns'])} of it"
+    return f"{said}."
 
 
 def _skew(e: Mapping[str, Any]) -> str:
-    return (
-        f"{_times(e['n_collectives'], 'collective')} in all in which the others waited; no single rank costs enough of "
-        "it to be named."
-    )
+    said = f"{_times(e['n_collectives'], 'collective')} in all in which the others waited"
+    if not e["beside"]:
+        return f"{said}; no single rank costs enough of it to be named."
+    ranks = f"rank{'s' * (len(e['beside']) > 1)} {', '.join(e['beside'])}"
+    return f"{said}: what is left of that beside the cost of {ranks}."
 
 
 def _slow(e: Mapping[str, Any]) -> str:

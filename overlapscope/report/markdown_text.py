@@ -25,7 +25,8 @@ def render(document: Document) -> str:
     first, *others = headline(document)
     lines = [f"**{inline(first)}**", *map(inline, others), "", *captured]
     lines += _sizes(document) if document.bandwidth is not None else _where_time_went(document)
-    return "\n".join([*lines, *([""] * bool(warnings)), *warnings]) + "\n"
+    lines += ["", "Good to know:", "", *warnings] if warnings else []
+    return "\n".join(lines) + "\n"
 
 
 def _where_time_went(document: Document) -> list[str]:
@@ -72,6 +73,6 @@ def _findings(document: Document) -> list[str]:
     if isinstance(said, str):
         return ["", said]
     return ["", "Findings, worst first:", ""] + [
-        f"{number}. **{inline(f'{f.cost}: {f.title}')}** {inline(f.evidence)} Try: {inline(f.advice)}."
+        f"{number}. **{inline(f'{f.cost}: {f.title}')}**. {inline(f.evidence)} Try: {inline(f.advice)}."
         for number, f in enumerate(said, 1)
     ]

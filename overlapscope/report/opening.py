@@ -129,17 +129,19 @@ def headline(document: Document) -> list[str]:
     if document.bandwidth is not None:
         return bandwidth.headline(document.bandwidth)
     total, comm, exposed, hidden, wait, wire, unsplit = sums(document)
-    if comm == 0:
-        return ["No communication was recorded in this window: nothing to hide."]
     n = document.n_steps
     what = "step" if document.overlap.windows.mode == "steps" else "window"
+    if comm == 0:
+        unseen = document.unseen
+        doubt = f", but what {unseen} communicated is not known." if unseen else ": nothing to hide."
+        return [f"No communication was recorded in this window{doubt}", *_idle(document, n, what)]
     lines = [
         f"{percent(hidden, comm)} of the communication is hidden under compute.",
         f"Exposed: {duration(exposed / n)} of communication per {what}, {percent(exposed, total)} of the {what}.",
         *_waiting(wait, wire, unsplit, n),
     ]
     if exposed == 0:
-        return lines
+        return lines + _idle(document, n, what)
     bound = document.bounds["all_hidden"]
     most = bound.gain_ns
     assert most is not None
@@ -148,7 +150,16 @@ def headline(document: Document) -> list[str]:
         lines.append(f"There is compute to hide {duration(most / n)} of it: that could gain {gain}.")
     else:
         lines.append(f"Hiding all of it could gain {gain}.")
-    return lines
+    return lines + _idle(document, n, what)
+
+
+def _idle(document: Document, n: int, what: str) -> list[str]:
+    """Where more time is idle than anything else, hiding communication is not the first thing to do."""
+    sums = document.overlap.ranks[["idle_ns", "compute_ns", "exposed_comm_ns", "window_ns"]].sum()
+    if sums["idle_ns"] <= max(sums["compute_ns"], sums["exposed_comm_ns"]):
+        return []
+    share = percent(sums["idle_ns"], sums["window_ns"])
+    return [f"Most of the time is idle: {duration(sums['idle_ns'] / n)} per {what}, {share} of the {what}."]
 
 
 def _waiting(wait: int, wire: int, unsplit: int, n: int) -> list[str]:

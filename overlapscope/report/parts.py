@@ -126,7 +126,7 @@ def waited_for(document: Document) -> Grid | None:
         ]
         for row in table.sort_values("cost_ns", ascending=False, kind="stable").to_dict("records")
     ]
-    head = ["rank", "came last", "later than the next", "others waited, exposed"]
+    head = ["rank", "came last", "later than the next", "the others together waited"]
     return Grid(f"Who was waited for ({unit[1]}{covers(document)})", head, rows)
 
 

@@ -43,6 +43,10 @@ RULES: tuple[Callable[[Facts], Iterator[Found]], ...] = (
 """Of equal cost the earlier comes first."""
 
 
+DOUBTS = ("unknown-kernels", "too-few-steps")
+"""They say how far to trust the others, not what costs time: they come last."""
+
+
 def findings(
     trace: Trace,
     result: Overlap | None = None,
@@ -81,4 +85,4 @@ def findings(
 def of_facts(facts: Facts) -> tuple[Finding, ...]:
     """The same of what was measured already."""
     judged = (judge(facts, found) for rule in RULES for found in rule(facts))
-    return tuple(sorted((finding for finding in judged if finding), key=lambda finding: -finding.cost_ns))
+    return tuple(sorted(filter(None, judged), key=lambda finding: (finding.id in DOUBTS, -finding.cost_ns)))

@@ -80,7 +80,7 @@ def skew(facts: Facts) -> Iterator[Found]:
         "Ranks come late, together or in turn",
         int(rest.sum()),
         tuple(sorted(set(left["rank"].tolist()))),
-        {"n_collectives": len(left)},
+        {"n_collectives": len(left), "beside": [str(rank) for rank in told]},
         "fewer collectives (larger buckets), even work a rank, host threads bound to cores near their GPU, garbage "
         "collection at the same step on all ranks",
         *_ops(facts, left["match"], rest[rest > 0]),
@@ -104,7 +104,7 @@ def _in_collectives(facts: Facts, rank: int) -> int:
 
 
 def _reason(facts: Facts, rank: int, late_ns: int) -> tuple[str | None, dict[str, Figure]]:
-    """What the rank spends more time on than the mean of the others, if that explains its lateness."""
+    """What the rank spends more time on than the mean of the others: the reason, if it explains half of that."""
     others = [other for other in facts.ranks if other != rank]
     mine, theirs = {}, {}
     for what, column in (("compute", "compute_ns"), ("memory", "exposed_memory_ns"), ("idle", "idle_ns")):
@@ -112,9 +112,11 @@ def _reason(facts: Facts, rank: int, late_ns: int) -> tuple[str | None, dict[str
         mine[what] = facts.each(values[rank], [rank])
         theirs[what] = facts.each(sum(values[other] for other in others), others) if others else mine[what]
     most = max(mine, key=lambda what: mine[what] - theirs[what])
-    if not late_ns or mine[most] - theirs[most] < VISIBLE * late_ns:
+    longer = mine[most] - theirs[most]
+    if not late_ns or longer <= 0:
         return None, {}
-    return most, {"own_ns": mine[most], "others_ns": theirs[most]}
+    shown: dict[str, Figure] = {"most": most, "own_ns": mine[most], "others_ns": theirs[most]}
+    return most if longer >= VISIBLE * late_ns else None, shown
 
 
 def _ops(

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from ...intervals import covered, union, unions
 from ..selection import COMPUTE, of_kind
@@ -75,7 +76,7 @@ def _alone(facts: Facts, apart: Rows) -> Found:
     )
     return Found(
         "exposed-transfer",
-        "Communication that nothing hides",
+        "Exposed transfer that this compute could hide",
         sum(cost.values()),
         ranks,
         {
@@ -85,7 +86,8 @@ def _alone(facts: Facts, apart: Rows) -> Found:
             "hideable_ns": facts.each(sum(cost.values()), ranks or None),
             "known_to_be_transfer": bool(some.loc[mine, "exposed_wait_ns"].notna().all()),
         },
-        "compute to run beside it: chunked or ring GEMMs (Megatron --tp-comm-overlap, PyTorch async TP), backward "
+        _all_ranks_first(facts, some[mine])
+        + "compute to run beside it: chunked or ring GEMMs (Megatron --tp-comm-overlap, PyTorch async TP), backward "
         "collectives under weight gradients, gradient buckets, prefetched all-gathers",
         facts.comm_ops[apart & _of(facts, ranks)],
         transfer[mine].to_numpy(),
@@ -107,7 +109,7 @@ def _beyond(facts: Facts) -> Found:
     mine = some["rank"].isin(ranks)
     return Found(
         "comm-bound",
-        "More communication than compute could hide",
+        "Exposed transfer that no compute here could hide",
         sum(cost.values()),
         ranks,
         {
@@ -115,11 +117,20 @@ def _beyond(facts: Facts) -> Found:
             "hideable_ns": facts.each(sum(hideable[rank] for rank in ranks), ranks or None),
             "known_to_be_transfer": bool(some.loc[mine, "exposed_wait_ns"].notna().all()),
         },
-        "less to send or more to compute: fewer ranks a layer, a faster link, a smaller dtype on the wire, "
+        _all_ranks_first(facts, some[mine])
+        + "less to send or more to compute: fewer ranks a layer, a faster link, a smaller dtype on the wire, "
         "larger sequences or batches; no schedule can hide it",
         facts.comm_ops[_of(facts, ranks)],
         transfer[mine].to_numpy(),
     )
+
+
+def _all_ranks_first(facts: Facts, instances: pd.DataFrame) -> str:
+    """Of one rank of many what looks like transfer may all be waiting: no link is to blame before that is known."""
+    there = facts.trace.provenance.world_size or 0
+    if there <= len(facts.trace.ranks) or instances["exposed_wait_ns"].notna().all():
+        return ""
+    return f"first record all {there} ranks, which tells waiting for late ones from transfer; then "
 
 
 def _of(facts: Facts, ranks: tuple[int, ...]) -> Rows:

@@ -26,11 +26,9 @@ def of_comparison(document: Document) -> Page:
     sections = [section("figures", grid, [Table(grid, fixed=True)], "Figures")]
     if document.changed:
         sections.append(Section("changed", "What was changed", [Notes(document.changed)], short="Changed"))
-    sections.append(
-        Section(
-            "baseline", "Against A as the serial baseline", [Facts(text.baseline(document))], short="Baseline"
-        )
-    )
+    if shown := text.baseline(document):
+        title = "Against A as the serial baseline"
+        sections.append(Section("baseline", title, [Facts(shown)], short="Baseline"))
     for name, some, short in (
         ("communication", text.collectives(document), ""),
         ("names", text.names(document), "Names"),
