@@ -19,7 +19,7 @@ from overlapscope.analysis.bandwidth import BANDWIDTH_COLUMNS, Bandwidth, bandwi
 from overlapscope.analysis.rates import Peak
 from overlapscope.formats.nsys import write
 from overlapscope.markers import Point
-from overlapscope.report import document, export, tables, text
+from overlapscope.report import document, export, markdown_text, tables, text
 from overlapscope.trace import Trace
 
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
@@ -319,7 +319,7 @@ def test_json_csv_and_markdown(tmp_path: Path) -> None:
     read: Any = pd.read_csv(io.StringIO(tables.csv(export.table(built))))
     assert list(read.columns) == list(BANDWIDTH_COLUMNS)
     assert read["time_ns"].tolist() == [400, 1600]
-    rows = [line for line in export.markdown(built).splitlines() if line.startswith("|")]
+    rows = [line for line in markdown_text.render(built).splitlines() if line.startswith("|")]
     assert rows[0] == (
         "| size (B) | count | type | redop | time (µs) | slowest (µs) | algbw (GB/s) | busbw (GB/s) | % of peak"
         " | #wrong |"

@@ -82,7 +82,7 @@ def test_a_run_has_the_structure_that_torch_records_of_it(
     assert structure(ranges, with_bytes=with_bytes) == structure(ops, with_bytes=with_bytes)
     result = osc.overlap(ranges)
     assert result.windows.steps == osc.overlap(ops).windows.steps == ("step 0", "step 1")
-    assert result.windows.left_out == ("warmup 0",)
+    assert result.windows.left_out == ("warmup 0", "warmup 1", "warmup 2")
     figures = result.ranks
     assert figures["rank"].tolist() == [0, 1]
     assert ranges.provenance.ranks_from == "recorded by the program's marker"

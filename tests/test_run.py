@@ -141,7 +141,7 @@ def test_run_json_says_what_ran_and_where(done: Run) -> None:
         "block",
         2,
         2,
-        1,
+        3,
         0,
     )
     assert (data["device"], data["backend"], data["recorder"]) == ("cpu", "gloo", "torch")

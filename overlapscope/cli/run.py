@@ -228,7 +228,7 @@ def _show(path: Path, folder: RunDir, html: Path | None, force: bool) -> None:
         lines += [f" {name:<8}{measured:>15}{formula:>16}" for name, measured, formula in saved.rows]
         sys.stdout.write("\n".join(lines) + "\n")
     shown = shlex.quote(escape(str(path)))
-    sys.stdout.write(f"\nKept in {shown}. To see it: overlapscope timeline {shown}\n")
+    sys.stdout.write(f"\nKept in {shown}\nTo see it: overlapscope timeline {shown}\n")
     if html is not None:
         pages.write(pages.report(built, extra=[saved] if saved else []), html, force=force)
 
