@@ -19,6 +19,7 @@ from ..overlap import Overlap
 from ..paths import paths
 from ..selection import of_kind, touching
 from ..steps import Steps
+from ..stragglers import last_to_come
 
 __all__ = ["THRESHOLD", "Facts", "Figure", "Finding", "Found", "Meanwhile", "judge"]
 
@@ -147,6 +148,11 @@ class Facts:
         column = self.trace.ops["rank"].to_numpy()
         for rank, window in self.overlap.windows.of_rank.items():
             yield rank, int(np.searchsorted(column, rank)), self.trace.of_rank(rank), window
+
+    @cached_property
+    def late(self) -> pd.DataFrame:
+        """The collectives that were waited for, see `last_to_come`."""
+        return last_to_come(self.overlap)
 
     @cached_property
     def comm_ops(self) -> Int64:

@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 
 from ...intervals import Int64
-from ..stragglers import last_to_come
 from .finding import Facts, Figure, Found
 
 __all__ = ["skew", "straggler"]
@@ -28,7 +27,7 @@ def straggler(facts: Facts) -> Iterator[Found]:
     Cost: exposed waiting of the others that would have gone had the rank come with the last but one, in collectives
     to which it alone came last (``own_ns`` of `last_to_come`).
     """
-    late = last_to_come(facts.overlap)
+    late = facts.late
     for rank, own in _stragglers(late, facts.ranks).items():
         mine = late[late["rank"] == rank]
         later = facts.each(int(mine["late_ns"].sum()), [rank])
@@ -70,7 +69,7 @@ def skew(facts: Facts) -> Iterator[Found]:
     Cost: exposed waiting in collectives to which one rank alone came last, less the cost of the stragglers that are
     findings of their own.
     """
-    late = last_to_come(facts.overlap)
+    late = facts.late
     told = [rank for rank, own in _stragglers(late, facts.ranks).items() if facts.tells(own)]
     named = late["rank"].isin(told)
     rest = late["cost_ns"] - late["own_ns"].where(named, 0)
