@@ -15,7 +15,7 @@ from ..trace import NA, Trace
 from .attribution import axis, launched_in
 from .window import step_ranges
 
-__all__ = ["OUTSIDE", "UNKNOWN", "Paths", "paths"]
+__all__ = ["OUTSIDE", "UNKNOWN", "Paths", "RangeTree", "paths", "range_tree"]
 
 OUTSIDE, UNKNOWN = -1, -2
 """In `Paths.of_op`: launched in no range; no record of where it was launched."""
@@ -59,21 +59,47 @@ class Paths:
         Position of the path one level up, -1 where there is none.
     of_op : int64 array of shape (ops,)
         Position of the path in which each op was launched, :data:`OUTSIDE` or :data:`UNKNOWN`.
-    of_range : int64 array of shape (ranges,)
-        Position of the path that each range makes with those around it, -1 where it is no level of one.
     """
 
     names: tuple[tuple[str, ...], ...]
     parent: Int64
     of_op: Int64
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RangeTree:
+    """The paths that a trace's ranges make, whatever ops there are: `names` and `parent` as in `Paths`.
+
+    `level` and `comm_only` are masks of the ranges that are a level of one, and of those of role ``comm``; `of_range`
+    is the position of each range's own path, -1 where it is no level.
+    """
+
+    names: tuple[tuple[str, ...], ...]
+    parent: Int64
     of_range: Int64
+    level: npt.NDArray[np.bool_]
+    comm_only: npt.NDArray[np.bool_]
 
 
-def paths(trace: Trace, step_pattern: str | None = None) -> Paths:
+def range_tree(trace: Trace, step_pattern: str | None = None) -> RangeTree:
+    """Find the paths of all ranges. Raises OptionError where the pattern is not a regular expression."""
+    ranges = trace.ranges
+    ends = ranges["end"].to_numpy()
+    said = np.logical_or(*step_ranges(trace, step_pattern))
+    level = ~said & (ends != NA) & (ends > ranges["start"].to_numpy())
+    level &= ~ranges["domain"].isin(LIBRARIES).to_numpy() & ~ranges["role"].isin(NO_PLACE).to_numpy()
+    comm_only = (ranges["role"] == "comm").to_numpy()
+    of_range, found, parent = _tree(trace, level, _parents(trace, level, comm_only))
+    return RangeTree(found, parent, of_range, level, comm_only)
+
+
+def paths(trace: Trace, step_pattern: str | None = None, tree: RangeTree | None = None) -> Paths:
     """Find every op's path, on the thread that launched it.
 
     A range of role `comm` is around a collective alone: it may still be open when the program launches what the
     collective is to run beside. So no other op and no other range is ever inside one.
+
+    `tree` is what `range_tree` made of the trace's ranges, where that was asked already.
 
     Raises
     ------
@@ -81,12 +107,8 @@ def paths(trace: Trace, step_pattern: str | None = None) -> Paths:
         The pattern is not a regular expression.
     """
     ranges, ops = trace.ranges, trace.ops
-    ends = ranges["end"].to_numpy()
-    said = np.logical_or(*step_ranges(trace, step_pattern))
-    level = ~said & (ends != NA) & (ends > ranges["start"].to_numpy())
-    level &= ~ranges["domain"].isin(LIBRARIES).to_numpy() & ~ranges["role"].isin(NO_PLACE).to_numpy()
-    comm_only = (ranges["role"] == "comm").to_numpy()
-    of_range, found, parent = _tree(trace, level, _parents(trace, level, comm_only))
+    tree = range_tree(trace, step_pattern) if tree is None else tree
+    level, comm_only, of_range = tree.level, tree.comm_only, tree.of_range
     inside = launched_in(trace, level & ~comm_only)
     comm = (ops["kind"] == Kind.COMM.value).to_numpy()
     if comm_only.any():
@@ -97,7 +119,7 @@ def paths(trace: Trace, step_pattern: str | None = None) -> Paths:
         # What is recorded is the library's thread, on which the program has no ranges.
         untold = untold | (comm & (inside < 0) & ~_on_thread_with_ranges(trace))
     of_op[untold & (inside < 0)] = UNKNOWN
-    return Paths(found, parent, np.asarray(of_op, np.int64), np.where(level, of_range, -1))
+    return Paths(tree.names, tree.parent, np.asarray(of_op, np.int64))
 
 
 def _parents(trace: Trace, level: npt.NDArray[np.bool_], leaf: npt.NDArray[np.bool_]) -> Int64:

@@ -16,7 +16,7 @@ from ...intervals import Int64, Spans, covered, held, union
 from ...trace import Trace
 from ..contention import Contention
 from ..overlap import Overlap
-from ..paths import paths
+from ..paths import RangeTree, paths, range_tree
 from ..selection import of_kind, touching
 from ..steps import Steps
 from ..stragglers import last_to_come
@@ -150,6 +150,11 @@ class Facts:
             yield rank, int(np.searchsorted(column, rank)), self.trace.of_rank(rank), window
 
     @cached_property
+    def tree(self) -> RangeTree:
+        """The paths of the program's ranges."""
+        return range_tree(self.trace, self.step_pattern)
+
+    @cached_property
     def late(self) -> pd.DataFrame:
         """The collectives that were waited for, see `last_to_come`."""
         return last_to_come(self.overlap)
@@ -197,7 +202,7 @@ def _where(facts: Facts, found: Found) -> tuple[str, ...] | None:
     some = np.argsort(-found.weight, kind="stable")[:MOST_OPS]
     some = some[np.argsort(found.ops[some], kind="stable")]
     ops = facts.trace.ops.iloc[found.ops[some]].reset_index(drop=True)
-    tree = paths(replace(facts.trace, ops=ops), facts.step_pattern)
+    tree = paths(replace(facts.trace, ops=ops), facts.step_pattern, facts.tree)
     # OUTSIDE and UNKNOWN, -1 and -2, at the end.
     weights = np.zeros(len(tree.names) + 2, np.int64)
     np.add.at(weights, tree.of_op, found.weight[some])
@@ -208,9 +213,9 @@ def _where(facts: Facts, found: Found) -> tuple[str, ...] | None:
 def _meanwhile_in(facts: Facts, times: Meanwhile) -> tuple[str, ...] | None:
     """The path that host threads were in for most of some times, as the innermost; None where that is none."""
     ranges = facts.trace.ranges
-    tree = paths(facts.trace, facts.step_pattern)
+    tree = facts.tree
     # What is open while the program goes on with other things says nothing of where it is.
-    levels = (tree.of_range >= 0) & (ranges["role"] != "comm").to_numpy()
+    levels = tree.level & ~tree.comm_only
     inside = np.zeros(len(tree.names) + 1, np.int64)  # at the end what is in none
     inside[-1] = int((times.end - times.start).sum())
     for rank, thread in np.unique(np.stack([times.rank, times.thread], 1), axis=0).tolist():

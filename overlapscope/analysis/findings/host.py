@@ -12,7 +12,7 @@ from ...classify import Kind
 from ...intervals import EMPTY, Int64, covered, subtract, union
 from ...trace import NA
 from ..selection import COMPUTE, of_kind, running
-from .finding import Facts, Found, Meanwhile
+from .finding import Facts, Figure, Found, Meanwhile
 
 __all__ = ["exposed_copies", "late_launches"]
 
@@ -45,8 +45,8 @@ def _launch_gaps(gaps: _Gaps) -> Found:
         short.ranks,
         {
             "n_gaps": len(short.op),
-            "median_ns": int(np.median(short.whole)) if len(short.op) else None,
-            "longest_ns": int(short.whole.max()) if len(short.op) else None,
+            "median_ns": short.median_ns,
+            "longest_ns": short.longest["longest_ns"],
         },
         "CUDA graphs (torch.cuda.graph, torch.compile mode reduce-overhead), fewer and larger kernels (fusion, fused "
         "optimizers), no .item() or .cpu() between launches",
@@ -60,18 +60,12 @@ def _pauses(gaps: _Gaps) -> Found:
     ``longest_at_ns``: when the longest begins, since the trace's origin.
     """
     long = gaps.of(gaps.whole >= PAUSE_NS)
-    longest = int(np.argmax(long.whole)) if len(long.op) else None
     return Found(
         "host-pauses",
         "The host leaves the GPU without work",
         int(long.idle.sum()),
         long.ranks,
-        {
-            "n_gaps": len(long.op),
-            "longest_ns": None if longest is None else int(long.whole[longest]),
-            "longest_at_ns": None if longest is None else int(long.start[longest]),
-            "longest_rank": None if longest is None else int(long.rank[longest]),
-        },
+        {"n_gaps": len(long.op), **long.longest},
         "look at what the host does in the longest: start-up and compilation (leave them out: --window, step ranges), "
         "data loading, checkpoints, logging, .item() and .cpu()",
         meanwhile=long.on_host,
@@ -83,19 +77,12 @@ def _queued(gaps: _Gaps) -> Found:
 
     Why they wait is not in the trace. ``longest_at_ns``: when the longest begins, since the trace's origin.
     """
-    longest = int(np.argmax(gaps.whole)) if len(gaps.op) else None
     return Found(
         "queued-idle",
         "The GPU idles though work was launched",
         int(gaps.idle.sum()),
         gaps.ranks,
-        {
-            "n_gaps": len(gaps.op),
-            "median_ns": int(np.median(gaps.whole)) if len(gaps.op) else None,
-            "longest_ns": None if longest is None else int(gaps.whole[longest]),
-            "longest_at_ns": None if longest is None else int(gaps.start[longest]),
-            "longest_rank": None if longest is None else int(gaps.rank[longest]),
-        },
+        {"n_gaps": len(gaps.op), "median_ns": gaps.median_ns, **gaps.longest},
         "short ones, which a GPU needs from one kernel to the next: fewer and larger kernels, CUDA graphs; long ones: "
         "look at what the op waits for (an event, another stream, memory), and at its launch call, which takes long "
         "where a kernel is loaded at its first use (warm up, or CUDA_MODULE_LOADING=EAGER)",
@@ -123,6 +110,19 @@ class _Gaps:
     @property
     def ranks(self) -> tuple[int, ...]:
         return tuple(np.unique(self.rank).tolist())
+
+    @property
+    def median_ns(self) -> int | None:
+        return int(np.median(self.whole)) if len(self.op) else None
+
+    @property
+    def longest(self) -> dict[str, Figure]:
+        """How long the longest is, when it begins since the trace's origin, and on which rank."""
+        columns = {"longest_ns": self.whole, "longest_at_ns": self.start, "longest_rank": self.rank}
+        if not len(self.op):
+            return dict.fromkeys(columns)
+        at = int(np.argmax(self.whole))
+        return {name: int(column[at]) for name, column in columns.items()}
 
     @property
     def on_host(self) -> Meanwhile:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -43,8 +44,10 @@ def picked(document: Document, lane: Lane, number: int) -> dict[str, Any]:
     op = document.trace.ops.iloc[at]
     comm = op["kind"] == Kind.COMM.value
     exposed = int(covered(lane.exposed, np.array([start]), np.array([end]))[0])
-    tree = paths(document.trace, document.step_pattern)
-    place = int(tree.of_op[at])
+    # Of this op alone: to look up all of a large trace takes seconds.
+    alone = replace(document.trace, ops=document.trace.ops.iloc[[at]].reset_index(drop=True))
+    tree = paths(alone, document.step_pattern)
+    place = int(tree.of_op[0])
     return {
         **found,
         "name": str(document.trace.names["string"].iloc[op["name"]]),
