@@ -10,6 +10,7 @@ import pandas as pd
 from ..analysis.steps import FEWEST
 from .document import Document
 from .grid import Grid
+from .parts import covers, unit_of
 from .words import Figure, count, duration, escape, number, percent, scale, shortened
 
 __all__ = [
@@ -42,7 +43,7 @@ def full(document: Document) -> Grid:
     assert document.by is not None
     if document.by != "range":
         return listed(document, document.by)
-    unit = scale(document.overlap.ranks["window_ns"].max())
+    unit = unit_of(document)
     table = over_ranks(document.ranges)
     return Grid(ranges_title(document), *_ranges(table, unit), ranges_note(document))
 
@@ -55,19 +56,19 @@ def listed(document: Document, by: str) -> Grid:
         "step": lambda: document.steps.table,
         "rank": lambda: document.overlap.ranks,
     }
-    unit = scale(document.overlap.ranks["window_ns"].max())
+    unit = unit_of(document)
     columns = COLUMNS[by]
     rows = [[cell(row, unit) for cell in columns.values()] for row in tables[by]().to_dict("records")]
-    title = f"By {by} ({unit[1]}{'' if by == 'step' else _of(document)})"
+    title = f"By {by} ({unit[1]}{'' if by == 'step' else covers(document)})"
     return Grid(title, list(columns), rows, spread(document) if by == "step" else None)
 
 
 def ranges_title(document: Document) -> str:
     """Of the tree of ranges: its unit and what its figures cover."""
-    unit = scale(document.overlap.ranks["window_ns"].max())
+    unit = unit_of(document)
     n = len(document.overlap.ranks)
     what = "Where in the program" if document.by is None else "By range"
-    return f"{what} ({unit[1]}{_of(document)}{f', mean of {n} ranks' if n > 1 else ''})"
+    return f"{what} ({unit[1]}{covers(document)}{f', mean of {n} ranks' if n > 1 else ''})"
 
 
 def brief(document: Document) -> Grid | None:
@@ -78,7 +79,7 @@ def brief(document: Document) -> Grid | None:
     if not (table["place"] == "range").any():
         return None
     shown = table.loc[worst(table, MOST_RANGES)]
-    unit = scale(document.overlap.ranks["window_ns"].max())
+    unit = unit_of(document)
     more = len(table) - len(shown)
     note = f"{more} more: --by range lists all" if more else None
     return Grid(ranges_title(document), *_ranges(shown, unit), note)
@@ -97,11 +98,6 @@ def worst(table: pd.DataFrame, most: int) -> list[int]:
 def sentences(document: Document) -> list[str]:
     """What overlap costs, and how alike the steps are."""
     return [*contention(document), *([spread(document)] if len(document.steps.spread) else [])]
-
-
-def _of(document: Document) -> str:
-    n = len(document.overlap.windows.steps)
-    return f", {n} steps together" if n > 1 else ""
 
 
 # -- ranges --------------------------------------------------------------------------------------------------
@@ -253,7 +249,7 @@ def contention(document: Document) -> list[str]:
             "it to compare."
         ]
     n = document.n_steps
-    what = "step" if document.overlap.windows.mode == "steps" else "window"
+    what = document.per
     some = f"({found.n_measured:,} of {found.n_overlapped:,} ops could be compared)"
     if found.total_ns <= 0:
         return [f"Compute under communication is not seen to take longer than alone {some}."]

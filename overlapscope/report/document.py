@@ -89,6 +89,11 @@ class Document:
     peak_gbs: float | None
 
     @property
+    def per(self) -> str:
+        """What a figure is of, in a word."""
+        return "step" if self.overlap.windows.mode == "steps" else "window"
+
+    @property
     def unseen(self) -> str | None:
         """What communicates in the program, or may, and is in no figure; None: nothing that is known of."""
         windows, graphs = self.overlap.windows, self.trace.graphs

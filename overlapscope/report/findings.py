@@ -8,7 +8,8 @@ from typing import Any
 
 from ..analysis.findings import THRESHOLD, Finding
 from .document import Document
-from .words import count, duration, escape, percent, scale, shortened, size
+from .parts import unit_of
+from .words import count, duration, escape, percent, shortened, size
 
 __all__ = ["NONE", "Told", "records", "told"]
 
@@ -45,10 +46,10 @@ class Told:
 
 def told(document: Document) -> list[Told] | str:
     """All findings, or the sentence that there is none."""
-    what = "step" if document.overlap.windows.mode == "steps" else "window"
+    what = document.per
     if not document.findings:
         return NONE.format(what=what)
-    unit = scale(document.overlap.ranks["window_ns"].max())
+    unit = unit_of(document)
     return [
         Told(
             f"{duration(float(f.cost_ns), unit)} a {what}, {percent(f.share, 1)}",

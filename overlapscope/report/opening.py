@@ -130,7 +130,7 @@ def headline(document: Document) -> list[str]:
         return bandwidth.headline(document.bandwidth)
     total, comm, exposed, hidden, wait, wire, unsplit = sums(document)
     n = document.n_steps
-    what = "step" if document.overlap.windows.mode == "steps" else "window"
+    what = document.per
     if comm == 0:
         unseen = document.unseen
         doubt = f", but what {unseen} communicated is not known." if unseen else ": nothing to hide."

@@ -16,7 +16,7 @@ def tiles(document: Document) -> list[Tile]:
     if document.bandwidth is not None:
         return []
     found, n = sums(document), document.n_steps
-    what = "step" if document.overlap.windows.mode == "steps" else "window"
+    what = document.per
     if not found.comm:
         total = document.overlap.ranks[["compute_ns", "idle_ns"]].sum()
         return [
