@@ -66,7 +66,7 @@ def headings(report: str) -> list[str]:
     # must be known of them: on a busy machine some ends of gloo's collectives do not agree.
     body = re.sub(rf"{FINDINGS}.*?(?=Good to know)", "", body, flags=re.DOTALL)
     body = re.sub(
-        r"^(Slowdown of c|C)ompute under communication .*?(?=^$)", "", body, flags=re.DOTALL | re.MULTILINE
+        r"^(Slowdown of c|C)ompute under communication\b.*?(?=^$)", "", body, flags=re.DOTALL | re.MULTILINE
     )
     body = re.sub(r"(?<=Good to know\n).*?(?=^$)", "", body, flags=re.DOTALL | re.MULTILINE)
     labels = [line[:11].strip() for line in head.splitlines() if not line.startswith(" ")]
